@@ -21,18 +21,14 @@ def compile_seconds(build: Path) -> dict[str, float]:
     for line in (build / ".ninja_log").read_text().splitlines():
         fields = line.split("\t")
         if len(fields) == 5 and fields[3].endswith(".o"):
-            seconds[re.sub(r"CMakeFiles/[^/]*\.dir/", "", fields[3])] = (
-                int(fields[1]) - int(fields[0])
-            ) / 1000
+            seconds[re.sub(r"CMakeFiles/[^/]*\.dir/", "", fields[3])] = (int(fields[1]) - int(fields[0])) / 1000
     return seconds
 
 
 def kernels(library: Path) -> collections.Counter[str]:
     """Kernels per architecture in a library's fat binary."""
     cuobjdump = shutil.which("cuobjdump") or "/usr/local/cuda/bin/cuobjdump"
-    result = subprocess.run(
-        [cuobjdump, "-res-usage", library], capture_output=True, text=True, check=False
-    )
+    result = subprocess.run([cuobjdump, "-res-usage", library], capture_output=True, text=True, check=False)
     found: collections.Counter[str] = collections.Counter()
     arch = "?"
     for line in (result.stdout + result.stderr).splitlines():

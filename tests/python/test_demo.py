@@ -14,8 +14,7 @@ from tigon.demo import model as demo_model
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = [
-    json.loads(line)["messages"]
-    for line in (ROOT / "examples/demo/self_cognition.jsonl").read_text().splitlines()
+    json.loads(line)["messages"] for line in (ROOT / "examples/demo/self_cognition.jsonl").read_text().splitlines()
 ]
 
 
@@ -61,9 +60,7 @@ def test_interrupted_conversion_leaves_nothing(monkeypatch, tmp_path):
     config = transformers.LlamaConfig(
         vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1
     )
-    monkeypatch.setattr(
-        transformers.AutoModelForCausalLM, "from_pretrained", lambda *a, **k: Broken(config)
-    )
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", lambda *a, **k: Broken(config))
     with pytest.raises(KeyboardInterrupt):
         demo_model.convert(tmp_path / "x.gguf", tmp_path / "cache" / "model")
     assert list((tmp_path / "cache").iterdir()) == []

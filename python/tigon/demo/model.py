@@ -45,15 +45,9 @@ def convert(gguf: Path, folder: Path) -> None:
     quantized = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
     # save_pretrained refuses a config that names a quantisation, although the weights are plain.
     config = type(quantized.config).from_dict(
-        {
-            k: v
-            for k, v in quantized.config.to_dict().items()
-            if k not in ("quantization_config", "_name_or_path")
-        }
+        {k: v for k, v in quantized.config.to_dict().items() if k not in ("quantization_config", "_name_or_path")}
     )
-    config.dtype = (
-        torch.bfloat16
-    )  # as the model was published; rounding is small beside 4-bit quantisation
+    config.dtype = torch.bfloat16  # as the model was published; rounding is small beside 4-bit quantisation
     model = type(quantized)(config).to(torch.bfloat16)
     model.load_state_dict(quantized.state_dict())
 
@@ -80,9 +74,7 @@ def ensure_model(gguf: Path | None = None) -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gguf", type=Path, help="use this GGUF file instead of the package's")
     print(ensure_model(parser.parse_args().gguf))
 
