@@ -1,0 +1,52 @@
+"""The gated MLP: its activation and product in one pass, its projections called as modules.
+
+The projections stay modules so that LoRA, quantised weights and hooks on them keep working.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from tigon import ops
+from tigon.hf.family import Part, dress
+from tigon.hf.predicate import observed, unfit
+from tigon.hf.report import Tally
+from tigon.hf.slot import Forward
+
+_SILU = frozenset({"SiLU", "SiLUActivation"})  # torch's, transformers'
+
+
+@dataclass(frozen=True)
+class GatedMLP(Part):
+    part: ClassVar[str] = "mlp"
+    vocabulary: ClassVar[frozenset[str]] = frozenset({"down_proj", "act_fn", "gate_proj", "up_proj"})
+
+    def unfit(self, module: nn.Module) -> str | None:
+        return _unfused_activation(module)
+
+    def build(self, original: Forward, tally: Tally) -> Forward:
+        def forward(self: Any, x: Tensor) -> Any:
+            reason = _unfused_activation(self) or unfit(x)
+            if reason is not None:
+                tally.fallback(reason)
+                return original(self, x)
+            gate, up = self.gate_proj(x), self.up_proj(x)
+            reason = unfit(gate, up)
+            if reason is not None:  # a projection may change the kind of tensor; never call it twice
+                tally.fallback(reason)
+                return self.down_proj(self.act_fn(gate) * up)
+            tally.fused()
+            return self.down_proj(ops.swiglu(gate, up))
+
+        return dress(forward, original)
+
+
+def _unfused_activation(mlp: Any) -> str | None:
+    act_fn = mlp.act_fn
+    if type(act_fn).__name__ not in _SILU:
+        return f"its activation is {type(act_fn).__name__}, not SiLU"
+    why = observed(act_fn)
+    return f"act_fn: {why}" if why else None
