@@ -1,0 +1,50 @@
+#include "tigon/ops/rms_norm.h"
+
+#include "call.h"
+
+namespace tigon::torch_binding {
+namespace {
+
+std::tuple<TorchTensor, OptionalTensor> rms_norm_forward(TorchTensor x, OptionalTensor weight,
+                                                         double eps, double weight_offset,
+                                                         bool round_before_weight,
+                                                         bool need_rstd) {
+  const Call call("rms_norm_forward", x);
+  const bool promotes = round_before_weight && weight.has_value();
+  const auto y_type = promotes ? promote(x.scalar_type(), weight->scalar_type()) : x.scalar_type();
+  const TorchTensor y = call.like(x, y_type);
+  OptionalTensor rstd;
+  if (need_rstd) rstd = call.empty(leading(x), ScalarType::Float);
+  tigon::rms_norm_forward(call.context(), view(x), view(weight),
+                          {static_cast<float>(eps), static_cast<float>(weight_offset),
+                           round_before_weight},
+                          view(y), view(rstd));
+  return {y, rstd};
+}
+
+std::tuple<OptionalTensor, OptionalTensor> rms_norm_backward(
+    TorchTensor dy, TorchTensor x, OptionalTensor weight, TorchTensor rstd, double weight_offset,
+    bool round_before_weight, bool need_dx, bool need_dweight) {
+  Call call("rms_norm_backward", x);
+  OptionalTensor dx;
+  OptionalTensor dweight;
+  if (need_dx) dx = call.like(x);
+  if (need_dweight && weight) dweight = call.empty(shape(*weight), weight->scalar_type());
+  call.reserve(tigon::rms_norm_backward_workspace(call.context(), view(x), view(dweight)));
+  tigon::rms_norm_backward(call.context(), view(dy), view(x), view(weight), view(rstd),
+                           {.weight_offset = static_cast<float>(weight_offset),
+                            .round_before_weight = round_before_weight},
+                           view(dx), view(dweight));
+  return {dx, dweight};
+}
+
+TIGON_TORCH_OPERATOR(rms_norm_forward,
+                     "(Tensor x, Tensor? weight, float eps, float weight_offset, "
+                     "bool round_before_weight, bool need_rstd) -> (Tensor, Tensor?)")
+TIGON_TORCH_OPERATOR(rms_norm_backward,
+                     "(Tensor dy, Tensor x, Tensor? weight, Tensor rstd, float weight_offset, "
+                     "bool round_before_weight, bool need_dx, bool need_dweight) "
+                     "-> (Tensor?, Tensor?)")
+
+}  // namespace
+}  // namespace tigon::torch_binding

@@ -1,0 +1,13 @@
+"""The operators: public functions, autograd formulas and fake kernels."""
+
+from tigon.ops._library import Library, has_kernels, libraries
+from tigon.ops.add_rms_norm import add_rms_norm
+from tigon.ops.rms_norm import rms_norm
+
+__all__ = [
+    "Library",
+    "add_rms_norm",
+    "has_kernels",
+    "libraries",
+    "rms_norm",
+]

@@ -1,0 +1,72 @@
+#pragma once
+
+#include "cuda/config/rows.h"
+#include "cuda/device.h"
+#include "cuda/vector.cuh"
+#include "tigon/context.h"
+
+// Sums over rows (dweight, dbias) without atomics: partial sums per slice of rows, then the slices
+// in order. The same result bit for bit on every run.
+namespace tigon::cuda {
+
+/// partials[slice][col] = sum of f over the slice's rows. F gives N neighbouring columns:
+/// __device__ void operator()(std::int64_t row, std::int64_t col, float (&out)[N]).
+template <int N, class F>
+__global__ void column_partials(std::int64_t rows, std::int64_t cols, std::int64_t slices,
+                                F f, float* partials) {
+  __shared__ float shared[kColumnRows][kColumnThreads * N];
+  const std::int64_t tile = blockIdx.x / slices;
+  const std::int64_t slice = blockIdx.x % slices;
+  const std::int64_t col = (tile * kColumnThreads + threadIdx.x) * N;
+  float acc[N] = {};
+  if (col < cols) {
+    const std::int64_t end = rows * (slice + 1) / slices;
+    for (std::int64_t row = rows * slice / slices + threadIdx.y; row < end; row += kColumnRows) {
+      float v[N];
+      f(row, col, v);
+#pragma unroll
+      for (int i = 0; i < N; ++i) acc[i] += v[i];
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < N; ++i) shared[threadIdx.y][threadIdx.x * N + i] = acc[i];
+  __syncthreads();
+  for (int i = threadIdx.y * kColumnThreads + threadIdx.x; i < kColumnThreads * N;
+       i += kColumnRows * kColumnThreads) {
+    float total = 0.0F;
+    for (int k = 0; k < kColumnRows; ++k) total += shared[k][i];
+    const std::int64_t at = tile * kColumnThreads * N + i;
+    if (at < cols) partials[slice * cols + at] = total;
+  }
+}
+
+/// out[col] = sum over slices of partials[slice][col].
+inline __global__ void column_sum(const float* partials, std::int64_t slices, std::int64_t cols,
+                                  RowView out) {
+  const std::int64_t col = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (col >= cols) return;
+  float total[1] = {0.0F};
+  for (std::int64_t s = 0; s < slices; ++s) total[0] += partials[s * cols + col];
+  store(out, col * out.col_stride, total);
+}
+
+/// Enough for every vector width: wider tiles are fewer, hence cut into more slices.
+inline std::size_t column_workspace(std::int64_t rows, std::int64_t cols, int device) {
+  const ColumnLaunch launch = choose_column_launch(rows, cols, 8, multiprocessors(device));
+  return static_cast<std::size_t>(launch.slices * cols) * sizeof(float);
+}
+
+/// out = sum of f over all rows, using column_workspace() bytes at `partials`.
+template <int N, class F>
+void sum_columns(const Context& ctx, std::int64_t rows, std::int64_t cols, F f, float* partials,
+                 const RowView& out) {
+  if (cols == 0) return;
+  const auto stream = static_cast<cudaStream_t>(ctx.stream);
+  const ColumnLaunch launch =
+      choose_column_launch(rows, cols, N, multiprocessors(ctx.device.index));
+  column_partials<N><<<launch.tiles * launch.slices, dim3(kColumnThreads, kColumnRows), 0, stream>>>(
+      rows, cols, launch.slices, f, partials);
+  column_sum<<<(cols + 255) / 256, 256, 0, stream>>>(partials, launch.slices, cols, out);
+}
+
+}  // namespace tigon::cuda

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+namespace tigon::cuda {
+
+/// How a row-wise kernel covers [rows, cols]: blockDim = (threads_per_row, rows_per_block).
+struct RowLaunch {
+  int threads_per_row = 32;
+  int rows_per_block = 4;
+  std::int64_t blocks = 1;
+  int shared_floats = 0;  // what reduce_row needs
+
+  friend bool operator==(const RowLaunch&, const RowLaunch&) = default;
+};
+
+/// About four vectors of `width` elements per thread and row, at least 128 threads per block; grid x
+/// holds 2^31 - 1 blocks, and the kernels loop over what is left.
+constexpr RowLaunch choose_row_launch(std::int64_t rows, std::int64_t cols, int width) {
+  const std::int64_t vectors = std::max<std::int64_t>(1, (cols + width - 1) / width);
+  const auto wanted = std::bit_ceil(static_cast<std::uint64_t>((vectors + 3) / 4));
+  RowLaunch launch;
+  launch.threads_per_row = static_cast<int>(std::clamp<std::uint64_t>(wanted, 8, 1024));
+  launch.rows_per_block = std::max(1, 128 / launch.threads_per_row);
+  launch.blocks = std::clamp<std::int64_t>(
+      (rows + launch.rows_per_block - 1) / launch.rows_per_block, 1, 0x7FFFFFFF);
+  launch.shared_floats = launch.rows_per_block * std::max(1, launch.threads_per_row / 32);
+  return launch;
+}
+
+/// How a sum over rows is cut: tiles of 32 * width columns, and slices of rows whose partial sums
+/// are added in order afterwards.
+struct ColumnLaunch {
+  std::int64_t tiles = 1;
+  std::int64_t slices = 1;
+
+  friend bool operator==(const ColumnLaunch&, const ColumnLaunch&) = default;
+};
+
+inline constexpr int kColumnThreads = 32;  // over columns
+inline constexpr int kColumnRows = 8;      // over rows
+
+/// Enough blocks for four per multiprocessor, but at least 64 rows each.
+constexpr ColumnLaunch choose_column_launch(std::int64_t rows, std::int64_t cols, int width,
+                                            int multiprocessors) {
+  const std::int64_t tile = kColumnThreads * width;
+  ColumnLaunch launch;
+  launch.tiles = std::max<std::int64_t>(1, (cols + tile - 1) / tile);
+  const std::int64_t wanted = (4 * multiprocessors + launch.tiles - 1) / launch.tiles;
+  launch.slices = std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, rows / 64));
+  return launch;
+}
+
+}  // namespace tigon::cuda

@@ -1,0 +1,192 @@
+#include "cuda/columns.cuh"
+#include "cuda/config/rows.h"
+#include "cuda/device.h"
+#include "cuda/dispatch.cuh"
+#include "cuda/reduce.cuh"
+#include "cuda/vector.cuh"
+#include "kernels/registry.h"
+#include "kernels/rms_norm.h"
+
+namespace tigon::cuda {
+namespace {
+
+template <int N>
+__device__ __forceinline__ void load_scale(const RowView& weight, float offset, std::int64_t col,
+                                           float (&out)[N]) {
+  if (weight) {
+    load(weight, col * weight.col_stride, out);
+#pragma unroll
+    for (int i = 0; i < N; ++i) out[i] += offset;
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) out[i] = 1.0F;
+  }
+}
+
+template <class T, int N>
+__global__ void forward(const RmsNormForward p) {
+  extern __shared__ float shared[];
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
+  // Every thread of a block makes the same number of turns: reduce_row needs them all.
+  for (std::int64_t first = blockIdx.x * static_cast<std::int64_t>(blockDim.y);
+       first < p.rows.count; first += step) {
+    const std::int64_t row = first + threadIdx.y;
+    const bool active = row < p.rows.count;
+    const std::int64_t cols = active ? p.cols : 0;
+    const std::int64_t x_at = active ? p.x.offset(p.rows, row) : 0;
+    const std::int64_t residual_at = active && p.residual ? p.residual.offset(p.rows, row) : 0;
+    const std::int64_t sum_at = active && p.residual ? p.sum.offset(p.rows, row) : 0;
+
+    float squares = 0.0F;
+    for (std::int64_t col = threadIdx.x * N; col < cols; col += blockDim.x * N) {
+      float x[N];
+      load_as<T>(p.x, x_at + col * p.x.col_stride, x);
+      if (p.residual) {
+        float r[N];
+        load_as<T>(p.residual, residual_at + col * p.residual.col_stride, r);
+#pragma unroll
+        for (int i = 0; i < N; ++i) x[i] = round_as<T>(x[i] + r[i]);
+        store_as<T>(p.sum, sum_at + col * p.sum.col_stride, x);
+      }
+#pragma unroll
+      for (int i = 0; i < N; ++i) squares += x[i] * x[i];
+    }
+    squares = reduce_row(squares, blockDim.x, shared, Sum());
+    const float rstd = 1.0F / sqrtf(squares / static_cast<float>(p.cols) + p.eps);
+    if (p.rstd && active && threadIdx.x == 0)
+      static_cast<float*>(p.rstd.data)[p.rstd.offset(p.rows, row)] = rstd;
+
+    // Second read: each thread reads what it read (or wrote) before, from L1 or L2.
+    const RowView& in = p.residual ? p.sum : p.x;
+    const std::int64_t in_at = p.residual ? sum_at : x_at;
+    const std::int64_t y_at = active ? p.y.offset(p.rows, row) : 0;
+    for (std::int64_t col = threadIdx.x * N; col < cols; col += blockDim.x * N) {
+      float x[N];
+      float w[N];
+      load_as<T>(in, in_at + col * in.col_stride, x);
+      load_scale(p.weight, p.weight_offset, col, w);
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        const float xhat = x[i] * rstd;
+        x[i] = (p.round_before_weight ? round_as<T>(xhat) : xhat) * w[i];
+      }
+      store(p.y, y_at + col * p.y.col_stride, x);
+    }
+  }
+}
+
+template <class T, int N>
+__global__ void backward_dx(const RmsNormBackward p) {
+  extern __shared__ float shared[];
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
+  for (std::int64_t first = blockIdx.x * static_cast<std::int64_t>(blockDim.y);
+       first < p.rows.count; first += step) {
+    const std::int64_t row = first + threadIdx.y;
+    const bool active = row < p.rows.count;
+    const std::int64_t cols = active ? p.cols : 0;
+    const std::int64_t x_at = active ? p.x.offset(p.rows, row) : 0;
+    const std::int64_t dy_at = active ? p.dy.offset(p.rows, row) : 0;
+
+    float dot = 0.0F;
+    for (std::int64_t col = threadIdx.x * N; col < cols; col += blockDim.x * N) {
+      float x[N];
+      float g[N];
+      float w[N];
+      load_as<T>(p.x, x_at + col * p.x.col_stride, x);
+      load(p.dy, dy_at + col * p.dy.col_stride, g);
+      load_scale(p.weight, p.weight_offset, col, w);
+#pragma unroll
+      for (int i = 0; i < N; ++i) dot += g[i] * w[i] * x[i];
+    }
+    dot = reduce_row(dot, blockDim.x, shared, Sum());
+    if (!active) continue;
+
+    const float rstd = static_cast<const float*>(p.rstd.data)[p.rstd.offset(p.rows, row)];
+    const float c = dot * rstd * rstd / static_cast<float>(p.cols);
+    const std::int64_t dx_at = p.dx.offset(p.rows, row);
+    const std::int64_t dsum_at = p.dsum ? p.dsum.offset(p.rows, row) : 0;
+    for (std::int64_t col = threadIdx.x * N; col < cols; col += blockDim.x * N) {
+      float x[N];
+      float g[N];
+      float w[N];
+      load_as<T>(p.x, x_at + col * p.x.col_stride, x);
+      load(p.dy, dy_at + col * p.dy.col_stride, g);
+      load_scale(p.weight, p.weight_offset, col, w);
+#pragma unroll
+      for (int i = 0; i < N; ++i) x[i] = rstd * (g[i] * w[i] - x[i] * c);
+      if (p.dsum) {
+        load_as<T>(p.dsum, dsum_at + col * p.dsum.col_stride, g);
+#pragma unroll
+        for (int i = 0; i < N; ++i) x[i] += g[i];
+      }
+      store_as<T>(p.dx, dx_at + col * p.dx.col_stride, x);
+    }
+  }
+}
+
+/// dy * xhat, summed over rows: dweight.
+template <class T, int N>
+struct WeightGradient {
+  RmsNormBackward p;
+
+  __device__ __forceinline__ void operator()(std::int64_t row, std::int64_t col,
+                                             float (&out)[N]) const {
+    float g[N];
+    load_as<T>(p.x, p.x.offset(p.rows, row) + col * p.x.col_stride, out);
+    load(p.dy, p.dy.offset(p.rows, row) + col * p.dy.col_stride, g);
+    const float rstd = static_cast<const float*>(p.rstd.data)[p.rstd.offset(p.rows, row)];
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const float xhat = out[i] * rstd;
+      out[i] = g[i] * (p.round_before_weight ? round_as<T>(xhat) : xhat);
+    }
+  }
+};
+
+bool vectorised(const RmsNormForward& p) {
+  for (const RowView* v : {&p.x, &p.residual, &p.sum, &p.y, &p.weight})
+    if (!is_vectorisable(*v, p.rows, p.cols)) return false;
+  return true;
+}
+
+bool vectorised(const RmsNormBackward& p) {
+  for (const RowView* v : {&p.x, &p.dy, &p.dsum, &p.dx, &p.weight})
+    if (!is_vectorisable(*v, p.rows, p.cols)) return false;
+  return true;
+}
+
+void launch_forward(const Context& ctx, const RmsNormForward& p) {
+  if (p.rows.count == 0) return;
+  dispatch(p.x.dtype, vectorised(p), [&]<class T, int N>() {
+    const RowLaunch launch = choose_row_launch(p.rows.count, p.cols, N);
+    forward<T, N><<<launch.blocks, dim3(launch.threads_per_row, launch.rows_per_block),
+                    launch.shared_floats * sizeof(float), static_cast<cudaStream_t>(ctx.stream)>>>(p);
+  });
+  check(cudaGetLastError(), "rms_norm_forward");
+}
+
+void launch_backward(const Context& ctx, const RmsNormBackward& p) {
+  dispatch(p.x.dtype, vectorised(p), [&]<class T, int N>() {
+    if (p.dx && p.rows.count > 0) {
+      const RowLaunch launch = choose_row_launch(p.rows.count, p.cols, N);
+      backward_dx<T, N>
+          <<<launch.blocks, dim3(launch.threads_per_row, launch.rows_per_block),
+             launch.shared_floats * sizeof(float), static_cast<cudaStream_t>(ctx.stream)>>>(p);
+    }
+    if (p.dweight)
+      sum_columns<N>(ctx, p.rows.count, p.cols, WeightGradient<T, N>{p},
+                     static_cast<float*>(ctx.workspace), p.dweight);
+  });
+  check(cudaGetLastError(), "rms_norm_backward");
+}
+
+std::size_t backward_workspace(const Context& ctx, const RmsNormBackward& p) {
+  return p.dweight ? column_workspace(p.rows.count, p.cols, ctx.device.index) : 0;
+}
+
+const RegisterKernel<RmsNormForward> kForward(DeviceType::cuda, {.launch = launch_forward});
+const RegisterKernel<RmsNormBackward> kBackward(
+    DeviceType::cuda, {.launch = launch_backward, .workspace = backward_workspace});
+
+}  // namespace
+}  // namespace tigon::cuda
