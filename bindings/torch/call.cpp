@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
+#include <limits>
 #include <stdexcept>
+#include <string_view>
 
 #include "gemm.h"
 #include "tigon/error.h"
@@ -30,6 +33,15 @@ DType dtype_of(ScalarType type) {
                   std::to_string(static_cast<int>(type)));
   }
 }
+
+// With TIGON_TEST_GUARDS=1 every output lies between guard elements, and all of it starts as NaN, so
+// that a write beside it and an element never written both show. Tests set the variable before the
+// library is loaded and may then switch it; without it nothing is asked.
+bool guards() {
+  static const bool testing = std::getenv("TIGON_TEST_GUARDS") != nullptr;
+  return testing && std::string_view(std::getenv("TIGON_TEST_GUARDS")) == "1";
+}
+constexpr std::int64_t kGuardElements = 64;
 
 void parallel_for(void* /*state*/, std::int64_t count, std::int64_t grain,
                   void (*body)(void*, std::int64_t, std::int64_t), void* closure) {
@@ -76,13 +88,8 @@ void Call::out_of_memory(std::span<const std::int64_t> sizes, ScalarType dtype) 
                            op_ + " needs " + std::to_string(bytes) + " bytes");
 }
 
-TorchTensor Call::empty(std::span<const std::int64_t> sizes, ScalarType dtype) const {
-  std::array<std::int64_t, kMaxRank> strides{};
-  std::int64_t step = 1;
-  for (std::size_t i = sizes.size(); i-- > 0;) {
-    strides[i] = step;
-    step *= std::max<std::int64_t>(sizes[i], 1);
-  }
+TorchTensor Call::allocate(std::span<const std::int64_t> sizes,
+                           std::span<const std::int64_t> strides, ScalarType dtype) const {
   const auto type = torch::stable::detail::to<std::int32_t>(torch::stable::detail::from(dtype));
   const std::int32_t device =
       anchor_.is_cuda() ? aoti_torch_device_type_cuda() : aoti_torch_device_type_cpu();
@@ -92,6 +99,38 @@ TorchTensor Call::empty(std::span<const std::int64_t> sizes, ScalarType dtype) c
                                &handle) != 0)
     out_of_memory(sizes, dtype);
   return TorchTensor(handle);
+}
+
+TorchTensor Call::guarded(std::span<const std::int64_t> sizes,
+                          std::span<const std::int64_t> strides, ScalarType dtype) const {
+  std::int64_t extent = 1;
+  for (std::size_t i = 0; i < sizes.size(); ++i) extent += (sizes[i] - 1) * strides[i];
+  const std::array<std::int64_t, 1> size{std::max<std::int64_t>(extent, 0) + 2 * kGuardElements};
+  const std::array<std::int64_t, 1> stride{1};
+  TorchTensor whole = allocate(size, stride, dtype);
+  const bool floating = is_floating(dtype_of(dtype));
+  torch::stable::fill_(whole, floating ? std::numeric_limits<double>::quiet_NaN() : 1.0);
+  std::array<StableIValue, 4> stack{
+      torch::stable::detail::from(whole),
+      torch::stable::detail::from(
+          torch::headeronly::IntHeaderOnlyArrayRef(sizes.data(), sizes.size())),
+      torch::stable::detail::from(
+          torch::headeronly::IntHeaderOnlyArrayRef(strides.data(), strides.size())),
+      torch::stable::detail::from(std::optional<std::int64_t>(kGuardElements))};
+  STABLE_TORCH_ERROR_CODE_CHECK(
+      torch_call_dispatcher("aten::as_strided", "", stack.data(), TORCH_ABI_VERSION));
+  return torch::stable::detail::to<TorchTensor>(stack[0]);
+}
+
+TorchTensor Call::empty(std::span<const std::int64_t> sizes, ScalarType dtype) const {
+  std::array<std::int64_t, kMaxRank> strides{};
+  std::int64_t step = 1;
+  for (std::size_t i = sizes.size(); i-- > 0;) {
+    strides[i] = step;
+    step *= std::max<std::int64_t>(sizes[i], 1);
+  }
+  const std::span<const std::int64_t> dense(strides.data(), sizes.size());
+  return guards() ? guarded(sizes, dense, dtype) : allocate(sizes, dense, dtype);
 }
 
 TorchTensor Call::like(const TorchTensor& t, std::optional<ScalarType> dtype) const {
@@ -107,7 +146,9 @@ TorchTensor Call::like(const TorchTensor& t, std::optional<ScalarType> dtype) co
       torch::stable::detail::from(std::nullopt)};
   if (torch_call_dispatcher("aten::empty_like", "", stack.data(), TORCH_ABI_VERSION) != 0)
     out_of_memory(shape(t), type);
-  return torch::stable::detail::to<TorchTensor>(stack[0]);
+  const auto out = torch::stable::detail::to<TorchTensor>(stack[0]);
+  const auto strides = out.strides();
+  return guards() ? guarded(shape(out), {strides.data(), strides.size()}, type) : out;
 }
 
 void Call::reserve(std::size_t bytes) {

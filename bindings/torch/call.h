@@ -59,6 +59,10 @@ class Call {
   void reserve(std::size_t bytes);
 
  private:
+  TorchTensor allocate(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides,
+                       ScalarType dtype) const;
+  TorchTensor guarded(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides,
+                      ScalarType dtype) const;
   [[noreturn]] void out_of_memory(std::span<const std::int64_t> sizes, ScalarType dtype) const;
 
   const char* op_;

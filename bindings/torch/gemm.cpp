@@ -4,7 +4,7 @@
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
-#include "tigon/error.h"
+#include <array>
 
 #if defined(TIGON_TORCH_CUDA)
 #include <torch/csrc/inductor/aoti_torch/generated/c_shim_cuda.h>
@@ -55,11 +55,13 @@ void gemm(void* /*state*/, const Context& /*ctx*/, const Tensor& d, const Tensor
     // ATen has no product of 16-bit tensors that adds to float32. On the GPU it has one that
     // writes float32; on the CPU the operands are widened.
 #if defined(TIGON_TORCH_CUDA)
-    const auto type = torch::stable::detail::to<std::int32_t>(
-        torch::stable::detail::from(ScalarType::Float));
     if (!accumulates && alpha == 1.0F) {
+      std::array<StableIValue, 4> stack{
+          torch::stable::detail::from(lhs), torch::stable::detail::from(rhs),
+          torch::stable::detail::from(ScalarType::Float), torch::stable::detail::from(out)};
       STABLE_TORCH_ERROR_CODE_CHECK(
-          aoti_torch_cuda_mm_dtype_out(out.get(), lhs.get(), rhs.get(), type));
+          torch_call_dispatcher("aten::mm", "dtype_out", stack.data(), TORCH_ABI_VERSION));
+      (void)torch::stable::detail::to<TorchTensor>(stack[0]);  // takes back the reference to out
       return;
     }
 #endif

@@ -1,0 +1,24 @@
+"""Before tigon is loaded: guard elements around every output, and a repeatable torch."""
+
+import os
+
+os.environ.setdefault("TIGON_TEST_GUARDS", "1")
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
+torch.manual_seed(0)
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "gpu: needs a CUDA device; skipped without one")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))

@@ -1,0 +1,432 @@
+"""The proof that every operator passes: one description in, one class of tests out.
+
+An operator's test file describes it with :class:`Operator` and calls :func:`suite`. What is shown,
+on CPU and CUDA alike, for every dtype, shape, layout and option:
+
+- values and gradients against a naive float64 twin whose own gradient passes gradcheck; the error
+  may be at most twice that of the same maths in eager PyTorch at the same dtype;
+- nothing is written beside an output, every element of it is written, no input is changed;
+- NaN and Inf appear where the twin has them; runs repeat bit for bit, on any number of threads;
+- gradients of any layout; only the gradients asked for; no saved tensor without grad;
+- torch.library.opcheck, and torch.compile(fullgraph=True, dynamic=True).
+"""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+import torch._dynamo.testing
+from conftest import DEVICES
+from torch import Tensor
+
+Inputs = dict[str, Any]
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+EPS = {torch.float32: 2.0**-23, torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10}
+
+
+@dataclass(frozen=True)
+class Operator:
+    """What the harness has to know of an operator.
+
+    name: for test ids.
+    call: the public function; called as ``call(**inputs, **options)``.
+    twin: the same signature, 10-20 naive lines, exact in float64 and differentiable.
+    eager: the same signature, the maths as PyTorch users write it at the inputs' dtype (with the
+        roundings of the model whose convention the options name): the yardstick for errors.
+    inputs: ``inputs(shape, dtype, generator) -> {name: value}``; floating tensors that are named in
+        ``differentiable`` get gradients.
+    shapes: whatever ``inputs`` takes; small, with sizes 1, odd, a vector +- 1.
+    options: name -> values; each value is tried with the others at their first.
+    combine: option dictionaries to try besides.
+    resized: shapes like the first with other sizes, for one dynamic compilation.
+    laid_out: inputs whose strides are varied; the first one's last axis is what makes a row.
+    opcheck: ``(torch.ops.tigon.X.default, args)`` pairs for opcheck, made from inputs.
+    summed_over_rows: inputs whose gradient sums over rows: its error bound grows with their root.
+    """
+
+    name: str
+    call: Callable[..., Any]
+    twin: Callable[..., Any]
+    eager: Callable[..., Any]
+    inputs: Callable[..., Inputs]
+    differentiable: tuple[str, ...]
+    shapes: tuple[Any, ...]
+    options: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    combine: tuple[dict[str, Any], ...] = ()
+    resized: tuple[Any, ...] = ()
+    laid_out: tuple[str, ...] = ("x",)
+    opcheck: Callable[[Inputs], Iterator[tuple[Any, tuple[Any, ...]]]] | None = None
+    dtypes: tuple[torch.dtype, ...] = DTYPES
+    summed_over_rows: tuple[str, ...] = ("weight", "bias")
+
+    def option_sets(self) -> list[dict[str, Any]]:
+        """First of everything, then each other value alone, then the combinations."""
+        first = {k: v[0] for k, v in self.options.items()}
+        sets = [first]
+        for key, values in self.options.items():
+            sets += [{**first, key: value} for value in values[1:]]
+        return sets + [{**first, **extra} for extra in self.combine]
+
+
+# --- layouts ----------------------------------------------------------------------------------
+
+
+def _contiguous(t: Tensor) -> Tensor:
+    return t.clone()
+
+
+def _columns(t: Tensor) -> Tensor:
+    """Every other column of a wider tensor: no unit stride."""
+    return torch.stack([t, torch.full_like(t, 7.0)], dim=-1).flatten(-2)[..., ::2]
+
+
+def _rows(t: Tensor) -> Tensor:
+    """A slice of wider rows that start off alignment: unit stride, gaps between rows."""
+    wide = torch.full((*t.shape[:-1], t.shape[-1] + 3), 7.0, dtype=t.dtype, device=t.device)
+    wide[..., 1 : 1 + t.shape[-1]] = t
+    return wide[..., 1 : 1 + t.shape[-1]]
+
+
+def _transposed(t: Tensor) -> Tensor:
+    """The first two axes stored in the other order, as HF's q and k are: dense."""
+    return t.transpose(0, 1).contiguous().transpose(0, 1) if t.dim() > 2 else t.clone()
+
+
+def _last_first(t: Tensor) -> Tensor:
+    """The last axis stored first: dense, not row-major."""
+    return t.transpose(-1, 0).contiguous().transpose(-1, 0) if t.dim() > 1 else t.clone()
+
+
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "contiguous": _contiguous,
+    "columns": _columns,
+    "rows": _rows,
+    "transposed": _transposed,
+    "last_first": _last_first,
+}
+
+
+UPSTREAM: dict[str, Callable[[Tensor], Tensor]] = {
+    "contiguous": _contiguous,
+    "columns": _columns,
+    "transposed": _transposed,
+    "expanded": lambda t: t.new_full((), 0.75).expand(t.shape),
+}
+
+
+# --- running and comparing --------------------------------------------------------------------
+
+
+def _tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, tuple) else (value,)
+
+
+def _generator(*key: Any) -> torch.Generator:
+    return torch.Generator().manual_seed(zlib.crc32(repr(key).encode()))
+
+
+def to_device(inputs: Inputs, device: str) -> Inputs:
+    return {k: v.to(device) if isinstance(v, Tensor) else v for k, v in inputs.items()}
+
+
+def to_double(inputs: Inputs) -> Inputs:
+    def convert(v: Any) -> Any:
+        return v.detach().double() if isinstance(v, Tensor) and v.is_floating_point() else v
+
+    return {k: convert(v) for k, v in inputs.items()}
+
+
+def leaves(op: Operator, inputs: Inputs) -> Inputs:
+    """Detached aliases (same strides), with grad where the operator is differentiable."""
+
+    def leaf(name: str, v: Any) -> Any:
+        if not isinstance(v, Tensor) or not v.is_floating_point():
+            return v
+        return v.detach().requires_grad_(name in op.differentiable)
+
+    return {k: leaf(k, v) for k, v in inputs.items()}
+
+
+def run(
+    op: Operator, function: Callable[..., Any], inputs: Inputs, options: Inputs, upstream: list[Tensor]
+) -> tuple[list[Tensor], dict[str, Tensor | None]]:
+    """Outputs, and gradients by input name, of one call with these upstream gradients."""
+    inputs = leaves(op, inputs)
+    outputs = [o for o in _tuple(function(**inputs, **options)) if isinstance(o, Tensor)]
+    wanted = {k: inputs[k] for k in op.differentiable if isinstance(inputs.get(k), Tensor)}
+    pairs = [(o, g.to(o.dtype)) for o, g in zip(outputs, upstream, strict=True) if o.requires_grad]
+    grads: tuple[Tensor | None, ...] = (None,) * len(wanted)
+    if pairs and wanted:
+        grads = torch.autograd.grad(
+            [o for o, _ in pairs], list(wanted.values()), [g for _, g in pairs], allow_unused=True
+        )
+    return [o.detach() for o in outputs], dict(zip(wanted, grads, strict=True))
+
+
+def upstream_for(outputs: list[Tensor], layout: str, generator: torch.Generator) -> list[Tensor]:
+    grads = []
+    for o in outputs:
+        g = torch.randn(o.shape, generator=generator).to(o.device, torch.float32)
+        g = g.to(torch.bfloat16).to(torch.float32)  # exact in every dtype that is tried
+        grads.append(UPSTREAM[layout](g))
+    return grads
+
+
+def assert_guards(t: Tensor, what: str) -> None:
+    """The elements beside an output are as they were made."""
+    base = t.new_empty(0).set_(t.untyped_storage())
+    offset = t.storage_offset()
+    if offset == 0:
+        return  # not one of our outputs (a view, or an output that was passed through)
+    extent = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
+    before, after = base[:offset], base[offset + max(extent, 0) :]
+    for side, name in ((before, "before"), (after, "after")):
+        intact = side.isnan() if side.is_floating_point() else side == 1
+        assert intact.all(), f"{what}: written {int((~intact).sum())} elements {name} the output"
+
+
+def assert_close(
+    ours: Tensor, reference: Tensor, eager: Tensor, what: str, rows: int = 1
+) -> None:
+    """At most twice eager's error against float64, plus one rounding of the result."""
+    assert ours.shape == reference.shape, f"{what}: shape {ours.shape}, twin {reference.shape}"
+    assert ours.dtype == eager.dtype, f"{what}: dtype {ours.dtype}, eager {eager.dtype}"
+    if ours.numel() == 0:
+        return
+    a, e, r = ours.double(), eager.double(), reference.double()
+    assert torch.equal(a.isnan(), r.isnan()), f"{what}: NaN where the twin has none, or reverse"
+    big = r.abs() > torch.finfo(ours.dtype).max
+    assert torch.equal(a.isinf() & ~big, r.isinf() & ~big), f"{what}: Inf differs from the twin"
+    finite = r.isfinite() & ~big & e.isfinite()
+    if not finite.any():
+        return
+    error, yardstick = (a - r)[finite].abs(), (e - r)[finite].abs()
+    scale = r[finite].abs().max()
+    floor = (EPS[ours.dtype] / 2 + 8 * EPS[torch.float32] * rows**0.5) * scale
+    for measure, name in ((torch.max, "largest"), (lambda t: t.square().mean().sqrt(), "RMS")):
+        bound = 2 * measure(yardstick) + floor
+        got = measure(error)
+        assert got <= bound, f"{what}: {name} error {got:.3e}, bound {bound:.3e} (scale {scale:.3e})"
+
+
+def rows_of(inputs: Inputs, op: Operator) -> int:
+    x = inputs[op.laid_out[0]]
+    return max(1, x.numel() // max(1, x.shape[-1]))
+
+
+def check(op: Operator, inputs: Inputs, options: Inputs, upstream_layout: str, seed: Any) -> None:
+    """The comparison of one case, forward and backward, on the inputs' device."""
+    before = {k: v.clone() for k, v in inputs.items() if isinstance(v, Tensor)}
+    with torch.no_grad():
+        shapes = [o for o in _tuple(op.twin(**to_double(inputs), **options)) if isinstance(o, Tensor)]
+    upstream = upstream_for(shapes, upstream_layout, _generator(seed, "upstream"))
+    upstream_before = [g.clone() for g in upstream]
+
+    outputs, grads = run(op, op.call, inputs, options, upstream)
+    reference, reference_grads = run(op, op.twin, to_double(inputs), options, [g.double() for g in upstream])
+    eager, eager_grads = run(op, op.eager, inputs, options, upstream)
+
+    for i, (o, r, e) in enumerate(zip(outputs, reference, eager, strict=True)):
+        assert_close(o, r, e, f"output {i}")
+        assert_guards(o, f"output {i}")
+    for k, g in grads.items():
+        r, e = reference_grads[k], eager_grads[k]
+        assert (g is None) == (r is None), f"d{k}: {'missing' if g is None else 'not expected'}"
+        if g is None or r is None:
+            continue
+        assert g.dtype == inputs[k].dtype, f"d{k}: dtype {g.dtype}, input {inputs[k].dtype}"
+        assert_close(g, r, e, f"d{k}", rows_of(inputs, op) if k in op.summed_over_rows else 1)
+        assert_guards(g, f"d{k}")
+    for k, v in before.items():
+        assert torch.equal(v.nan_to_num(), inputs[k].nan_to_num()), f"input {k} was changed"
+    for g, old in zip(upstream, upstream_before, strict=True):
+        assert torch.equal(g, old), "the caller's gradient was changed"
+
+
+def _bits(t: Tensor | None) -> Tensor | None:
+    return None if t is None else t.contiguous().view(torch.uint8)
+
+
+def _same(a: Tensor | None, b: Tensor | None) -> bool:
+    return (a is None and b is None) or bool(torch.equal(_bits(a), _bits(b)))
+
+
+def suite(op: Operator) -> type:
+    """The tests of an operator: assign the result to a name that starts with Test."""
+
+    def make(shape: Any, dtype: torch.dtype, device: str, seed: Any = 0) -> Inputs:
+        return to_device(op.inputs(shape, dtype, _generator(op.name, repr(shape), seed)), device)
+
+    def label(value: Any) -> str:
+        return str(value).replace("torch.", "").replace(" ", "")
+
+    option_sets = op.option_sets()
+    option_ids = [
+        ",".join(f"{k}={v}" for k, v in s.items() if s[k] != option_sets[0][k]) or "default"
+        for s in option_sets
+    ]
+    option_ids = [f"{n}:{i}" if option_ids.count(i) > 1 else i for n, i in enumerate(option_ids)]
+    on_devices = pytest.mark.parametrize("device", DEVICES)
+    on_dtypes = pytest.mark.parametrize("dtype", op.dtypes, ids=label)
+    typical = op.shapes[0]
+
+    class Suite:
+        """Generated by harness.suite."""
+
+        @pytest.mark.parametrize("options", option_sets, ids=option_ids)
+        @pytest.mark.parametrize("shape", op.shapes, ids=label)
+        @on_dtypes
+        @on_devices
+        def test_shapes_and_options(
+            self, device: str, dtype: torch.dtype, shape: Any, options: Inputs
+        ) -> None:
+            check(op, make(shape, dtype, device), options, "contiguous", shape)
+
+        @pytest.mark.parametrize(
+            ("layout", "upstream"), list(itertools.product(LAYOUTS, UPSTREAM)), ids=label
+        )
+        @on_dtypes
+        @on_devices
+        def test_layouts(
+            self, device: str, dtype: torch.dtype, layout: str, upstream: str
+        ) -> None:
+            inputs = make(typical, dtype, device, layout)
+            for k in op.laid_out:
+                if isinstance(inputs.get(k), Tensor):
+                    inputs[k] = LAYOUTS[layout](inputs[k])
+            check(op, inputs, option_sets[0], upstream, layout)
+
+        @on_dtypes
+        @on_devices
+        def test_expanded_input(self, device: str, dtype: torch.dtype) -> None:
+            inputs = make(typical, dtype, device)
+            for k in op.laid_out:
+                v = inputs.get(k)
+                if isinstance(v, Tensor) and v.dim() > 1:
+                    inputs[k] = v[:1].clone().expand_as(v)
+            check(op, inputs, option_sets[0], "contiguous", "expanded")
+
+        @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+        @on_dtypes
+        @on_devices
+        def test_special_values(self, device: str, dtype: torch.dtype, value: float) -> None:
+            """A special value spreads exactly as far as in the twin."""
+            inputs = make(typical, dtype, device, "special")
+            x = inputs[op.laid_out[0]]
+            x.view(-1)[x.numel() // 2] = value
+            with torch.no_grad():
+                ours = _tuple(op.call(**inputs, **option_sets[0]))
+                twin = _tuple(op.twin(**to_double(inputs), **option_sets[0]))
+            for a, r in zip(ours, twin, strict=True):
+                if isinstance(a, Tensor):
+                    assert torch.equal(a.isnan().cpu(), r.isnan().cpu())
+
+        @pytest.mark.parametrize("options", option_sets, ids=option_ids)
+        @on_devices
+        def test_bitwise_repeatable(self, device: str, options: Inputs) -> None:
+            inputs = make(op.shapes[-1], op.dtypes[0], device)
+            twin = [o for o in _tuple(op.twin(**to_double(inputs), **options)) if isinstance(o, Tensor)]
+            upstream = upstream_for(twin, "contiguous", _generator("repeat"))
+            first = run(op, op.call, inputs, options, upstream)
+            threads = torch.get_num_threads()
+            try:
+                torch.set_num_threads(1 if threads > 1 else 2)
+                second = run(op, op.call, inputs, options, upstream)
+            finally:
+                torch.set_num_threads(threads)
+            assert all(_same(a, b) for a, b in zip(first[0], second[0], strict=True))
+            assert all(_same(first[1][k], second[1][k]) for k in first[1])
+
+        @pytest.mark.parametrize("wanted", op.differentiable)
+        @on_devices
+        def test_single_gradient(self, device: str, wanted: str) -> None:
+            """Asking for one gradient alone gives the same as asking for all."""
+            inputs = make(typical, op.dtypes[0], device)
+            if not isinstance(inputs.get(wanted), Tensor):
+                pytest.skip(f"{wanted} is absent by default")
+            options = option_sets[0]
+            twin = [o for o in _tuple(op.twin(**to_double(inputs), **options)) if isinstance(o, Tensor)]
+            upstream = upstream_for(twin, "contiguous", _generator("single"))
+            _, every = run(op, op.call, inputs, options, upstream)
+            alone = {k: v.detach() if isinstance(v, Tensor) else v for k, v in inputs.items()}
+            alone[wanted] = alone[wanted].requires_grad_()
+            outputs = [o for o in _tuple(op.call(**alone, **options)) if isinstance(o, Tensor)]
+            pairs = [(o, g.to(o.dtype)) for o, g in zip(outputs, upstream, strict=True) if o.requires_grad]
+            (got,) = torch.autograd.grad(
+                [o for o, _ in pairs], [alone[wanted]], [g for _, g in pairs], allow_unused=True
+            )
+            assert _same(got, every[wanted])
+
+        @on_devices
+        def test_no_grad_saves_nothing(self, device: str) -> None:
+            inputs = leaves(op, make(typical, op.dtypes[0], device))
+            packed: list[Tensor] = []
+
+            def pack(t: Tensor) -> Tensor:
+                packed.append(t)
+                return t
+
+            with torch.no_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+                outputs = _tuple(op.call(**inputs, **option_sets[0]))
+            assert not packed
+            assert not any(o.requires_grad for o in outputs if isinstance(o, Tensor))
+
+        @pytest.mark.parametrize("options", option_sets, ids=option_ids)
+        def test_twin_gradient(self, options: Inputs) -> None:
+            """The yardstick itself is right: its gradient passes float64 gradcheck."""
+            inputs = leaves(op, to_double(make(typical, torch.float32, "cpu")))
+            names = [k for k in op.differentiable if isinstance(inputs.get(k), Tensor)]
+
+            def function(*values: Tensor) -> tuple[Tensor, ...]:
+                outputs = op.twin(**{**inputs, **dict(zip(names, values, strict=True))}, **options)
+                return tuple(o for o in _tuple(outputs) if isinstance(o, Tensor) and o.requires_grad)
+
+            assert torch.autograd.gradcheck(function, [inputs[k] for k in names], fast_mode=True)
+
+        @on_devices
+        def test_opcheck(self, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+            monkeypatch.setenv("TIGON_TEST_GUARDS", "0")  # guarded outputs have storage offsets
+            if op.opcheck is None:
+                pytest.fail(f"{op.name} describes no opcheck calls")
+            for layout in ("contiguous", "transposed", "columns"):
+                inputs = make(typical, op.dtypes[0], device)
+                for k in op.laid_out:
+                    if isinstance(inputs.get(k), Tensor):
+                        inputs[k] = LAYOUTS[layout](inputs[k])
+                for overload, arguments in op.opcheck(inputs):
+                    torch.library.opcheck(
+                        overload,
+                        arguments,
+                        test_utils=("test_schema", "test_faketensor", "test_aot_dispatch_dynamic"),
+                    )
+
+        @on_devices
+        def test_compile(self, device: str) -> None:
+            """One graph for all sizes, no break, equal to eager."""
+            torch._dynamo.reset()
+            counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+            options = option_sets[0]
+            compiled = torch.compile(
+                lambda inputs: op.call(**inputs, **options),
+                fullgraph=True,
+                dynamic=True,
+                backend=counter,
+            )
+            for shape in (typical, *op.resized):
+                inputs = make(shape, op.dtypes[0], device)
+                twin = [o for o in _tuple(op.twin(**to_double(inputs), **options)) if isinstance(o, Tensor)]
+                upstream = upstream_for(twin, "contiguous", _generator("compile"))
+                ours = run(op, op.call, inputs, options, upstream)
+                theirs = run(op, lambda **kw: compiled(kw), inputs, {}, upstream)
+                assert all(_same(a, b) for a, b in zip(ours[0], theirs[0], strict=True))
+                assert all(_same(ours[1][k], theirs[1][k]) for k in ours[1])
+            assert counter.frame_count == 1
+
+    Suite.__name__ = Suite.__qualname__ = f"Test_{op.name}"
+    return Suite
