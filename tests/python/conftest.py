@@ -4,12 +4,10 @@ import os
 
 os.environ.setdefault("TIGON_TEST_GUARDS", "1")
 
-import pytest  # noqa: E402
-import torch  # noqa: E402
+import pytest
+import torch
 
 torch.manual_seed(0)
-
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
 def pytest_configure(config: pytest.Config) -> None:

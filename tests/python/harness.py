@@ -21,11 +21,11 @@ from typing import Any
 
 import pytest
 import torch
-import torch._dynamo.testing
-from conftest import DEVICES
+import torch._dynamo.utils
 from torch import Tensor
 
 Inputs = dict[str, Any]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 EPS = {torch.float32: 2.0**-23, torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10}
 
@@ -191,9 +191,7 @@ def assert_guards(t: Tensor, what: str) -> None:
         assert intact.all(), f"{what}: written {int((~intact).sum())} elements {name} the output"
 
 
-def assert_close(
-    ours: Tensor, reference: Tensor, eager: Tensor, what: str, rows: int = 1
-) -> None:
+def assert_close(ours: Tensor, reference: Tensor, eager: Tensor, what: str, rows: int = 1) -> None:
     """At most twice eager's error against float64, plus one rounding of the result."""
     assert ours.shape == reference.shape, f"{what}: shape {ours.shape}, twin {reference.shape}"
     assert ours.dtype == eager.dtype, f"{what}: dtype {ours.dtype}, eager {eager.dtype}"
@@ -268,8 +266,7 @@ def suite(op: Operator) -> type:
 
     option_sets = op.option_sets()
     option_ids = [
-        ",".join(f"{k}={v}" for k, v in s.items() if s[k] != option_sets[0][k]) or "default"
-        for s in option_sets
+        ",".join(f"{k}={v}" for k, v in s.items() if s[k] != option_sets[0][k]) or "default" for s in option_sets
     ]
     option_ids = [f"{n}:{i}" if option_ids.count(i) > 1 else i for n, i in enumerate(option_ids)]
     on_devices = pytest.mark.parametrize("device", DEVICES)
@@ -283,19 +280,13 @@ def suite(op: Operator) -> type:
         @pytest.mark.parametrize("shape", op.shapes, ids=label)
         @on_dtypes
         @on_devices
-        def test_shapes_and_options(
-            self, device: str, dtype: torch.dtype, shape: Any, options: Inputs
-        ) -> None:
+        def test_shapes_and_options(self, device: str, dtype: torch.dtype, shape: Any, options: Inputs) -> None:
             check(op, make(shape, dtype, device), options, "contiguous", shape)
 
-        @pytest.mark.parametrize(
-            ("layout", "upstream"), list(itertools.product(LAYOUTS, UPSTREAM)), ids=label
-        )
+        @pytest.mark.parametrize(("layout", "upstream"), list(itertools.product(LAYOUTS, UPSTREAM)), ids=label)
         @on_dtypes
         @on_devices
-        def test_layouts(
-            self, device: str, dtype: torch.dtype, layout: str, upstream: str
-        ) -> None:
+        def test_layouts(self, device: str, dtype: torch.dtype, layout: str, upstream: str) -> None:
             inputs = make(typical, dtype, device, layout)
             for k in op.laid_out:
                 if isinstance(inputs.get(k), Tensor):
@@ -410,13 +401,13 @@ def suite(op: Operator) -> type:
         def test_compile(self, device: str) -> None:
             """One graph for all sizes, no break, equal to eager."""
             torch._dynamo.reset()
-            counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+            torch._dynamo.utils.counters.clear()
             options = option_sets[0]
             compiled = torch.compile(
                 lambda inputs: op.call(**inputs, **options),
                 fullgraph=True,
                 dynamic=True,
-                backend=counter,
+                backend="aot_eager",
             )
             for shape in (typical, *op.resized):
                 inputs = make(shape, op.dtypes[0], device)
@@ -426,7 +417,7 @@ def suite(op: Operator) -> type:
                 theirs = run(op, lambda **kw: compiled(kw), inputs, {}, upstream)
                 assert all(_same(a, b) for a, b in zip(ours[0], theirs[0], strict=True))
                 assert all(_same(ours[1][k], theirs[1][k]) for k in ours[1])
-            assert counter.frame_count == 1
+            assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
     Suite.__name__ = Suite.__qualname__ = f"Test_{op.name}"
     return Suite

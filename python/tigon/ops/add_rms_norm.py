@@ -37,9 +37,7 @@ def add_rms_norm(
     """
     before = rounds_before_weight(casting)
     if torch.is_grad_enabled() and (
-        x.requires_grad
-        or residual.requires_grad
-        or (weight is not None and weight.requires_grad)
+        x.requires_grad or residual.requires_grad or (weight is not None and weight.requires_grad)
     ):
         return _AddRMSNorm.apply(x, residual, weight, eps, weight_offset, before)  # type: ignore[no-any-return]
     y, total, _ = _forward(x, residual, weight, eps, weight_offset, before, False)

@@ -42,9 +42,7 @@ def rms_norm(
         RuntimeError: a shape, dtype or device that does not fit, with the values.
     """
     before = rounds_before_weight(casting)
-    if torch.is_grad_enabled() and (
-        x.requires_grad or (weight is not None and weight.requires_grad)
-    ):
+    if torch.is_grad_enabled() and (x.requires_grad or (weight is not None and weight.requires_grad)):
         return _RMSNorm.apply(x, weight, eps, weight_offset, before)  # type: ignore[no-any-return]
     return _forward(x, weight, eps, weight_offset, before, False)[0]  # type: ignore[no-any-return]
 
@@ -65,9 +63,7 @@ def result_dtype(x: Tensor, weight: Tensor | None, before: bool) -> torch.dtype:
 
 class _RMSNorm(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor | None, eps: float, offset: float, before: bool
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor | None, eps: float, offset: float, before: bool) -> Tensor:
         y, rstd = _forward(x, weight, eps, offset, before, True)
         ctx.save_for_backward(x, weight, rstd)
         ctx.offset, ctx.before = offset, before
@@ -77,9 +73,7 @@ class _RMSNorm(torch.autograd.Function):
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         x, weight, rstd = ctx.saved_tensors
         need_dx, need_dweight = ctx.needs_input_grad[:2]
-        dx, dweight = _backward(
-            dy, x, weight, rstd, ctx.offset, ctx.before, need_dx, need_dweight
-        )
+        dx, dweight = _backward(dy, x, weight, rstd, ctx.offset, ctx.before, need_dx, need_dweight)
         return dx, dweight, None, None, None
 
 

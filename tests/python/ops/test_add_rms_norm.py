@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import DEVICES
-from harness import Inputs, Operator, suite
 from torch import Tensor
 
 import tigon
+from harness import DEVICES, Inputs, Operator, suite
 
 
 def twin(
@@ -82,9 +81,7 @@ def test_one_output_unused(device: str, used: str) -> None:
     options: dict[str, Any] = {"eps": 1e-6, "weight_offset": 0.0, "casting": "llama"}
     index = 0 if used == "y" else 1
     dy = torch.randn(4, 48, generator=generator).to(device)
-    ours = torch.autograd.grad(
-        tigon.add_rms_norm(x, residual, weight, **options)[index], (x, residual), dy
-    )
+    ours = torch.autograd.grad(tigon.add_rms_norm(x, residual, weight, **options)[index], (x, residual), dy)
     theirs = torch.autograd.grad(eager(x, residual, weight, **options)[index], (x, residual), dy)
     torch.testing.assert_close(ours, theirs)
 

@@ -7,23 +7,18 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import DEVICES
-from harness import Inputs, Operator, suite
 from torch import Tensor
 
 import tigon
+from harness import DEVICES, Inputs, Operator, suite
 
 
-def twin(
-    x: Tensor, weight: Tensor | None = None, *, eps: float, weight_offset: float, casting: str
-) -> Tensor:
+def twin(x: Tensor, weight: Tensor | None = None, *, eps: float, weight_offset: float, casting: str) -> Tensor:
     y = x / torch.sqrt(x.square().mean(-1, keepdim=True) + eps)
     return y if weight is None else y * (weight + weight_offset)
 
 
-def eager(
-    x: Tensor, weight: Tensor | None = None, *, eps: float, weight_offset: float, casting: str
-) -> Tensor:
+def eager(x: Tensor, weight: Tensor | None = None, *, eps: float, weight_offset: float, casting: str) -> Tensor:
     """LlamaRMSNorm and GemmaRMSNorm of transformers."""
     y = x.float() * torch.rsqrt(x.float().square().mean(-1, keepdim=True) + eps)
     if weight is None:
@@ -87,9 +82,7 @@ TestRmsNorm = suite(RMS_NORM)
 @pytest.mark.parametrize("casting", ["llama", "gemma"])
 @pytest.mark.parametrize("weight_dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_weight_of_another_dtype(
-    device: str, casting: str, dtype: torch.dtype, weight_dtype: torch.dtype
-) -> None:
+def test_weight_of_another_dtype(device: str, casting: str, dtype: torch.dtype, weight_dtype: torch.dtype) -> None:
     x = torch.randn(6, 64, dtype=dtype, device=device, requires_grad=True)
     w = (torch.rand(64, device=device) + 0.5).to(weight_dtype).requires_grad_()
     options: dict[str, Any] = {"eps": 1e-6, "weight_offset": 0.0, "casting": casting}
@@ -98,9 +91,7 @@ def test_weight_of_another_dtype(
     tolerance = 2.0**-7 if torch.bfloat16 in (dtype, weight_dtype) else 2.0**-10
     torch.testing.assert_close(y, expected, rtol=tolerance, atol=1e-5)
     dy = torch.randn_like(y)
-    for ours, theirs in zip(
-        torch.autograd.grad(y, (x, w), dy), torch.autograd.grad(expected, (x, w), dy), strict=True
-    ):
+    for ours, theirs in zip(torch.autograd.grad(y, (x, w), dy), torch.autograd.grad(expected, (x, w), dy), strict=True):
         assert ours.dtype == theirs.dtype
         torch.testing.assert_close(ours, theirs, rtol=4 * tolerance, atol=4 * tolerance)
 
