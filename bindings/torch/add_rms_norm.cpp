@@ -15,10 +15,10 @@ std::tuple<TorchTensor, TorchTensor, OptionalTensor> add_rms_norm_forward(
   const TorchTensor sum = call.like(x);
   OptionalTensor rstd;
   if (need_rstd) rstd = call.empty(leading(x), ScalarType::Float);
-  tigon::add_rms_norm_forward(call.context(), view(x), view(residual), view(weight),
-                              {static_cast<float>(eps), static_cast<float>(weight_offset),
-                               round_before_weight},
-                              view(y), view(sum), view(rstd));
+  tigon::add_rms_norm_forward(
+      call.context(), view(x), view(residual), view(weight),
+      {static_cast<float>(eps), static_cast<float>(weight_offset), round_before_weight}, view(y),
+      view(sum), view(rstd));
   return {y, sum, rstd};
 }
 

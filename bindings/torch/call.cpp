@@ -29,14 +29,15 @@ DType dtype_of(ScalarType type) {
     case ScalarType::Long: return DType::int64;
     case ScalarType::Bool: return DType::boolean;
     default:
-      throw Error("tensors must be float32, bfloat16, float16, int32, int64 or bool, got torch type " +
-                  std::to_string(static_cast<int>(type)));
+      throw Error(
+          "tensors must be float32, bfloat16, float16, int32, int64 or bool, got torch type " +
+          std::to_string(static_cast<int>(type)));
   }
 }
 
-// With TIGON_TEST_GUARDS=1 every output lies between guard elements, and all of it starts as NaN, so
-// that a write beside it and an element never written both show. Tests set the variable before the
-// library is loaded and may then switch it; without it nothing is asked.
+// With TIGON_TEST_GUARDS=1 every output lies between guard elements, and all of it starts as NaN,
+// so that a write beside it and an element never written both show. Tests set the variable before
+// the library is loaded and may then switch it; without it nothing is asked.
 bool guards() {
   static const bool testing = std::getenv("TIGON_TEST_GUARDS") != nullptr;
   return testing && std::string_view(std::getenv("TIGON_TEST_GUARDS")) == "1";
@@ -45,9 +46,8 @@ constexpr std::int64_t kGuardElements = 64;
 
 void parallel_for(void* /*state*/, std::int64_t count, std::int64_t grain,
                   void (*body)(void*, std::int64_t, std::int64_t), void* closure) {
-  torch::stable::parallel_for(0, count, grain, [&](std::int64_t begin, std::int64_t end) {
-    body(closure, begin, end);
-  });
+  torch::stable::parallel_for(
+      0, count, grain, [&](std::int64_t begin, std::int64_t end) { body(closure, begin, end); });
 }
 
 }  // namespace
@@ -84,8 +84,9 @@ Call::Call(const char* op, const TorchTensor& anchor) : op_(op), anchor_(anchor)
 void Call::out_of_memory(std::span<const std::int64_t> sizes, ScalarType dtype) const {
   std::int64_t bytes = size_of(dtype_of(dtype));
   for (const std::int64_t n : sizes) bytes *= n;
-  throw std::runtime_error(std::string(anchor_.is_cuda() ? "CUDA out of memory. " : "out of memory. ") +
-                           op_ + " needs " + std::to_string(bytes) + " bytes");
+  throw std::runtime_error(
+      std::string(anchor_.is_cuda() ? "CUDA out of memory. " : "out of memory. ") + op_ +
+      " needs " + std::to_string(bytes) + " bytes");
 }
 
 TorchTensor Call::allocate(std::span<const std::int64_t> sizes,
@@ -137,13 +138,12 @@ TorchTensor Call::like(const TorchTensor& t, std::optional<ScalarType> dtype) co
   const ScalarType type = dtype.value_or(t.scalar_type());
   if (t.is_contiguous()) return empty(shape(t), type);
   // Any other layout is torch's to decide, so that the fake kernel's torch.empty_like agrees.
-  std::array<StableIValue, 6> stack{
-      torch::stable::detail::from(t),
-      torch::stable::detail::from(std::optional<ScalarType>(type)),
-      torch::stable::detail::from(std::nullopt),
-      torch::stable::detail::from(std::nullopt),
-      torch::stable::detail::from(std::nullopt),
-      torch::stable::detail::from(std::nullopt)};
+  std::array<StableIValue, 6> stack{torch::stable::detail::from(t),
+                                    torch::stable::detail::from(std::optional<ScalarType>(type)),
+                                    torch::stable::detail::from(std::nullopt),
+                                    torch::stable::detail::from(std::nullopt),
+                                    torch::stable::detail::from(std::nullopt),
+                                    torch::stable::detail::from(std::nullopt)};
   if (torch_call_dispatcher("aten::empty_like", "", stack.data(), TORCH_ABI_VERSION) != 0)
     out_of_memory(shape(t), type);
   const auto out = torch::stable::detail::to<TorchTensor>(stack[0]);

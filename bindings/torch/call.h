@@ -81,7 +81,7 @@ class Call {
 #define TIGON_TORCH_OPERATOR(name, schema) \
   STABLE_TORCH_LIBRARY_IMPL(tigon, CUDA, m) { m.impl(#name, TORCH_BOX(&name)); }
 #else
-#define TIGON_TORCH_OPERATOR(name, schema)                            \
-  STABLE_TORCH_LIBRARY_FRAGMENT(tigon, m) { m.def(#name schema); }    \
+#define TIGON_TORCH_OPERATOR(name, schema)                         \
+  STABLE_TORCH_LIBRARY_FRAGMENT(tigon, m) { m.def(#name schema); } \
   STABLE_TORCH_LIBRARY_IMPL(tigon, CPU, m) { m.impl(#name, TORCH_BOX(&name)); }
 #endif

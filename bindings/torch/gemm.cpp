@@ -32,7 +32,8 @@ TorchTensor borrow(const Tensor& t) {
   const auto rank = static_cast<std::size_t>(t.rank);
   const auto type = t.device.type == DeviceType::cuda ? torch::headeronly::DeviceType::CUDA
                                                       : torch::headeronly::DeviceType::CPU;
-  const auto index = static_cast<std::int8_t>(t.device.type == DeviceType::cuda ? t.device.index : -1);
+  const auto index =
+      static_cast<std::int8_t>(t.device.type == DeviceType::cuda ? t.device.index : -1);
   return torch::stable::from_blob(t.data, {t.sizes.data(), rank}, {t.strides.data(), rank},
                                   torch::stable::Device(type, index), scalar_type(t.dtype));
 }

@@ -7,24 +7,25 @@ namespace {
 
 std::tuple<TorchTensor, OptionalTensor> rms_norm_forward(TorchTensor x, OptionalTensor weight,
                                                          double eps, double weight_offset,
-                                                         bool round_before_weight,
-                                                         bool need_rstd) {
+                                                         bool round_before_weight, bool need_rstd) {
   const Call call("rms_norm_forward", x);
   const bool promotes = round_before_weight && weight.has_value();
   const auto y_type = promotes ? promote(x.scalar_type(), weight->scalar_type()) : x.scalar_type();
   const TorchTensor y = call.like(x, y_type);
   OptionalTensor rstd;
   if (need_rstd) rstd = call.empty(leading(x), ScalarType::Float);
-  tigon::rms_norm_forward(call.context(), view(x), view(weight),
-                          {static_cast<float>(eps), static_cast<float>(weight_offset),
-                           round_before_weight},
-                          view(y), view(rstd));
+  tigon::rms_norm_forward(
+      call.context(), view(x), view(weight),
+      {static_cast<float>(eps), static_cast<float>(weight_offset), round_before_weight}, view(y),
+      view(rstd));
   return {y, rstd};
 }
 
-std::tuple<OptionalTensor, OptionalTensor> rms_norm_backward(
-    TorchTensor dy, TorchTensor x, OptionalTensor weight, TorchTensor rstd, double weight_offset,
-    bool round_before_weight, bool need_dx, bool need_dweight) {
+std::tuple<OptionalTensor, OptionalTensor> rms_norm_backward(TorchTensor dy, TorchTensor x,
+                                                             OptionalTensor weight,
+                                                             TorchTensor rstd, double weight_offset,
+                                                             bool round_before_weight, bool need_dx,
+                                                             bool need_dweight) {
   Call call("rms_norm_backward", x);
   OptionalTensor dx;
   OptionalTensor dweight;

@@ -2,7 +2,6 @@
 
 from tigon.ops import *  # noqa: F403
 from tigon.ops import __all__ as _operators
-
-__version__ = "0.1.0"
+from tigon.version import __version__
 
 __all__ = [*_operators, "__version__"]

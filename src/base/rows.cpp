@@ -26,8 +26,8 @@ RowSpace fold_rows(std::initializer_list<RowBinding> bindings) {
   for (int k = 0; k < axes; ++k) {
     const int axis = order[k];
     const auto merges = [&](const RowBinding& b) {
-      return !*b.tensor || b.view->strides[space.axes - 1] ==
-                               b.tensor->strides[axis] * first.sizes[axis];
+      return !*b.tensor ||
+             b.view->strides[space.axes - 1] == b.tensor->strides[axis] * first.sizes[axis];
     };
     const bool merge = space.axes > 0 && std::all_of(bindings.begin(), bindings.end(), merges);
     const int slot = merge ? space.axes - 1 : space.axes++;

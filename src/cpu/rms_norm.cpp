@@ -1,15 +1,14 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/rms_norm.cpp"
-#include "cpu/targets.h"
-
-#include "hwy/foreach_target.h"
+#include "kernels/rms_norm.h"
 
 #include <cmath>
 
 #include "cpu/scratch.h"
 #include "cpu/simd-inl.h"
+#include "cpu/targets.h"
+#include "hwy/foreach_target.h"
 #include "kernels/registry.h"
-#include "kernels/rms_norm.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tigon {
@@ -83,7 +82,8 @@ void backward(const Context& ctx, const RmsNormBackward& p) {
           float* xhat = scratch[2];
           map(p.cols, xhat, [&](Vec v) { return hn::Mul(v, r); }, x);
           if (p.round_before_weight) round_to(p.x.dtype, xhat, p.cols);
-          map(p.cols, dweight, [](Vec acc, Vec g, Vec v) { return hn::MulAdd(g, v, acc); }, dweight,
+          map(
+              p.cols, dweight, [](Vec acc, Vec g, Vec v) { return hn::MulAdd(g, v, acc); }, dweight,
               dy, xhat);
         }
         if (!p.dx) continue;
@@ -121,15 +121,19 @@ namespace {
 HWY_EXPORT(forward);
 HWY_EXPORT(backward);
 
-const RegisterKernel<RmsNormForward> kForward(
-    DeviceType::cpu,
-    {.launch = [](const Context& ctx, const RmsNormForward& p) { HWY_DYNAMIC_DISPATCH(forward)(ctx, p); }});
+const RegisterKernel<RmsNormForward> kForward(DeviceType::cpu,
+                                              {.launch = [](const Context& ctx,
+                                                            const RmsNormForward& p) {
+                                                HWY_DYNAMIC_DISPATCH(forward)(ctx, p);
+                                              }});
 const RegisterKernel<RmsNormBackward> kBackward(
     DeviceType::cpu,
-    {.launch = [](const Context& ctx, const RmsNormBackward& p) { HWY_DYNAMIC_DISPATCH(backward)(ctx, p); },
-     .workspace = [](const Context&, const RmsNormBackward& p) {
-       return p.dweight ? RowSlices(p.rows.count, p.cols).bytes() : 0;
-     }});
+    {.launch = [](const Context& ctx,
+                  const RmsNormBackward& p) { HWY_DYNAMIC_DISPATCH(backward)(ctx, p); },
+     .workspace =
+         [](const Context&, const RmsNormBackward& p) {
+           return p.dweight ? RowSlices(p.rows.count, p.cols).bytes() : 0;
+         }});
 
 }  // namespace
 }  // namespace tigon

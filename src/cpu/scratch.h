@@ -23,16 +23,16 @@ class Scratch {
 };
 
 /// Rows per task: enough work to be worth a thread, about 32k elements.
-inline std::int64_t row_grain(std::int64_t cols) { return cols >= 32768 ? 1 : 1 + 32768 / (cols + 1); }
+inline std::int64_t row_grain(std::int64_t cols) {
+  return cols >= 32768 ? 1 : 1 + 32768 / (cols + 1);
+}
 
 /// Rows cut into slices whose number depends on the shape alone, never on the threads, so that
 /// sums over rows (dweight) come out the same bit for bit on any number of threads.
 class RowSlices {
  public:
   RowSlices(std::int64_t rows, std::int64_t cols)
-      : rows_(rows),
-        cols_(cols),
-        count_(std::clamp<std::int64_t>(rows / row_grain(cols), 1, 32)) {}
+      : rows_(rows), cols_(cols), count_(std::clamp<std::int64_t>(rows / row_grain(cols), 1, 32)) {}
 
   std::int64_t count() const { return count_; }
   std::int64_t begin(std::int64_t slice) const { return rows_ * slice / count_; }

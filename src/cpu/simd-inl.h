@@ -166,7 +166,8 @@ struct Tail {  // the last n % lanes() elements of the inputs, padded with zeros
   template <class... In>
   HWY_INLINE Tail(std::int64_t from, std::int64_t n, const In*... inputs) {
     int k = 0;
-    ((std::memcpy(in[k++], inputs + from, static_cast<std::size_t>(n - from) * sizeof(float))), ...);
+    ((std::memcpy(in[k++], inputs + from, static_cast<std::size_t>(n - from) * sizeof(float))),
+     ...);
   }
 };
 
@@ -220,7 +221,8 @@ HWY_INLINE void sum_slices(const Context& ctx, float* partials, std::int64_t sli
                            std::int64_t cols, const RowView& out) {
   ctx.parallel_for(cols, 4096, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t s = 1; s < slices; ++s)
-      map(end - begin, partials + begin, [](Vec a, Vec b) { return hn::Add(a, b); },
+      map(
+          end - begin, partials + begin, [](Vec a, Vec b) { return hn::Add(a, b); },
           partials + begin, partials + s * cols + begin);
     write(partials + begin, out, begin * out.col_stride, end - begin);
   });

@@ -12,8 +12,8 @@ namespace tigon::cuda {
 /// partials[slice][col] = sum of f over the slice's rows. F gives N neighbouring columns:
 /// __device__ void operator()(std::int64_t row, std::int64_t col, float (&out)[N]).
 template <int N, class F>
-__global__ void column_partials(std::int64_t rows, std::int64_t cols, std::int64_t slices,
-                                F f, float* partials) {
+__global__ void column_partials(std::int64_t rows, std::int64_t cols, std::int64_t slices, F f,
+                                float* partials) {
   __shared__ float shared[kColumnRows][kColumnThreads * N];
   const std::int64_t tile = blockIdx.x / slices;
   const std::int64_t slice = blockIdx.x % slices;
@@ -64,8 +64,9 @@ void sum_columns(const Context& ctx, std::int64_t rows, std::int64_t cols, F f, 
   const auto stream = static_cast<cudaStream_t>(ctx.stream);
   const ColumnLaunch launch =
       choose_column_launch(rows, cols, N, multiprocessors(ctx.device.index));
-  column_partials<N><<<launch.tiles * launch.slices, dim3(kColumnThreads, kColumnRows), 0, stream>>>(
-      rows, cols, launch.slices, f, partials);
+  column_partials<N>
+      <<<launch.tiles * launch.slices, dim3(kColumnThreads, kColumnRows), 0, stream>>>(
+          rows, cols, launch.slices, f, partials);
   column_sum<<<(cols + 255) / 256, 256, 0, stream>>>(partials, launch.slices, cols, out);
 }
 

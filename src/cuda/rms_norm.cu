@@ -1,3 +1,5 @@
+#include "kernels/rms_norm.h"
+
 #include "cuda/columns.cuh"
 #include "cuda/config/rows.h"
 #include "cuda/device.h"
@@ -5,7 +7,6 @@
 #include "cuda/reduce.cuh"
 #include "cuda/vector.cuh"
 #include "kernels/registry.h"
-#include "kernels/rms_norm.h"
 
 namespace tigon::cuda {
 namespace {
@@ -159,8 +160,9 @@ void launch_forward(const Context& ctx, const RmsNormForward& p) {
   if (p.rows.count == 0) return;
   dispatch(p.x.dtype, vectorised(p), [&]<class T, int N>() {
     const RowLaunch launch = choose_row_launch(p.rows.count, p.cols, N);
-    forward<T, N><<<launch.blocks, dim3(launch.threads_per_row, launch.rows_per_block),
-                    launch.shared_floats * sizeof(float), static_cast<cudaStream_t>(ctx.stream)>>>(p);
+    forward<T, N>
+        <<<launch.blocks, dim3(launch.threads_per_row, launch.rows_per_block),
+           launch.shared_floats * sizeof(float), static_cast<cudaStream_t>(ctx.stream)>>>(p);
   });
   check(cudaGetLastError(), "rms_norm_forward");
 }
@@ -185,8 +187,9 @@ std::size_t backward_workspace(const Context& ctx, const RmsNormBackward& p) {
 }
 
 const RegisterKernel<RmsNormForward> kForward(DeviceType::cuda, {.launch = launch_forward});
-const RegisterKernel<RmsNormBackward> kBackward(
-    DeviceType::cuda, {.launch = launch_backward, .workspace = backward_workspace});
+const RegisterKernel<RmsNormBackward> kBackward(DeviceType::cuda,
+                                                {.launch = launch_backward,
+                                                 .workspace = backward_workspace});
 
 }  // namespace
 }  // namespace tigon::cuda

@@ -24,20 +24,26 @@ __device__ __forceinline__ float to_float(__half v) { return __half2float(v); }
 template <class T>
 __device__ __forceinline__ T from_float(float v);
 template <>
-__device__ __forceinline__ float from_float<float>(float v) { return v; }
+__device__ __forceinline__ float from_float<float>(float v) {
+  return v;
+}
 template <>
 __device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float v) {
   return __float2bfloat16_rn(v);
 }
 template <>
-__device__ __forceinline__ __half from_float<__half>(float v) { return __float2half_rn(v); }
+__device__ __forceinline__ __half from_float<__half>(float v) {
+  return __float2half_rn(v);
+}
 
 /// N elements moved by the fewest accesses of at most 16 bytes; `p` must be aligned to them.
 template <class T, int N>
 struct Vector {
   static constexpr int kBytes = static_cast<int>(sizeof(T)) * N;
   static constexpr int kAlign = kBytes < 16 ? kBytes : 16;
-  struct alignas(kAlign) { T v[N]; } raw;
+  struct alignas(kAlign) {
+    T v[N];
+  } raw;
 
   __device__ __forceinline__ void load(const T* p) {
     raw = *reinterpret_cast<const decltype(raw)*>(p);
@@ -93,6 +99,8 @@ __device__ __forceinline__ void store_as(const RowView& view, std::int64_t at,
 }
 
 template <class T>
-__device__ __forceinline__ float round_as(float v) { return to_float(from_float<T>(v)); }
+__device__ __forceinline__ float round_as(float v) {
+  return to_float(from_float<T>(v));
+}
 
 }  // namespace tigon::cuda

@@ -29,8 +29,7 @@ struct RegisterKernel {
 template <class Params>
 const Kernel<Params>& find_kernel(const Context& ctx, const char* op) {
   const Kernel<Params>& kernel = kernel_table<Params>[static_cast<int>(ctx.device.type)];
-  if (kernel.launch == nullptr)
-    fail(op, ": this build has no kernel for ", to_string(ctx.device));
+  if (kernel.launch == nullptr) fail(op, ": this build has no kernel for ", to_string(ctx.device));
   return kernel;
 }
 

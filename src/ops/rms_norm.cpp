@@ -110,8 +110,7 @@ void add_rms_norm_forward(const Context& ctx, const Tensor& x, const Tensor& res
 
 void add_rms_norm_backward(const Context& ctx, const Tensor& dy, const Tensor& dsum,
                            const Tensor& sum, const Tensor& weight, const Tensor& rstd,
-                           const RmsNormOptions& options, const Tensor& dx,
-                           const Tensor& dweight) {
+                           const RmsNormOptions& options, const Tensor& dx, const Tensor& dweight) {
   const char* op = "add_rms_norm_backward";
   check_backward(op, ctx, dy, dsum, sum, "sum", weight, rstd, dx, dweight);
   const RmsNormBackward p = backward(dy, dsum, sum, weight, rstd, options, dx, dweight);

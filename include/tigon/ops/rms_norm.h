@@ -30,8 +30,8 @@ struct RmsNormOptions {
 };
 
 /// rstd may be absent when no gradient will be asked for.
-void rms_norm_forward(const Context&, const Tensor& x, const Tensor& weight,
-                      const RmsNormOptions&, const Tensor& y, const Tensor& rstd);
+void rms_norm_forward(const Context&, const Tensor& x, const Tensor& weight, const RmsNormOptions&,
+                      const Tensor& y, const Tensor& rstd);
 
 /// With g = dy * (weight + weight_offset) and xhat = x * rstd:
 ///

@@ -16,8 +16,8 @@ struct RowLaunch {
   friend bool operator==(const RowLaunch&, const RowLaunch&) = default;
 };
 
-/// About four vectors of `width` elements per thread and row, at least 128 threads per block; grid x
-/// holds 2^31 - 1 blocks, and the kernels loop over what is left.
+/// About four vectors of `width` elements per thread and row, at least 128 threads per block; grid
+/// x holds 2^31 - 1 blocks, and the kernels loop over what is left.
 constexpr RowLaunch choose_row_launch(std::int64_t rows, std::int64_t cols, int width) {
   const std::int64_t vectors = std::max<std::int64_t>(1, (cols + width - 1) / width);
   const auto wanted = std::bit_ceil(static_cast<std::uint64_t>((vectors + 3) / 4));
