@@ -4,10 +4,9 @@
 
 #include <cmath>
 
+#include "cpu/foreach_target.h"  // before simd-inl.h
 #include "cpu/scratch.h"
 #include "cpu/simd-inl.h"
-#include "cpu/targets.h"
-#include "hwy/foreach_target.h"
 #include "kernels/registry.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -6,3 +6,6 @@
 #if defined(__x86_64__)
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_AVX3_DL | (1LL << 4) | (1LL << 6))
 #endif
+
+// Compiles the file named by HWY_TARGET_INCLUDE once per instruction set.
+#include "hwy/foreach_target.h"  // IWYU pragma: export
