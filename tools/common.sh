@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Shared by the scripts beside it, which source it from the repository root.
 set -euo pipefail
 root=$PWD
@@ -18,10 +19,11 @@ if [ -d "$sysroot" ]; then
   triplet=$(g++ -print-multiarch)
   export CMAKE_PREFIX_PATH=$sysroot/usr${CMAKE_PREFIX_PATH:+:$CMAKE_PREFIX_PATH}
   export LD_LIBRARY_PATH=$sysroot/usr/lib/$triplet${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-  # Python.h, where the interpreter's own headers were not installed (torch.compile needs them)
+  # Not CPATH: these are system headers, and their warnings are not ours.
   for include in "$sysroot/usr/include" "$sysroot"/usr/include/python3.*; do
-    [ ! -d "$include" ] || export CPATH=$include${CPATH:+:$CPATH}
+    [ ! -d "$include" ] || export CPLUS_INCLUDE_PATH=$include${CPLUS_INCLUDE_PATH:+:$CPLUS_INCLUDE_PATH}
   done
+  export C_INCLUDE_PATH=${CPLUS_INCLUDE_PATH:-}
 fi
 nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
 

@@ -7,8 +7,8 @@ wanted="hwy/highway.h:libhwy-dev gtest/gtest.h:libgtest-dev benchmark/benchmark.
         oneapi/tbb.h:libtbb-dev oneapi/dnnl/dnnl.hpp:libdnnl-dev"
 
 has_header() {
-  local prefix
-  for prefix in ${CMAKE_PREFIX_PATH//:/ }; do [ ! -e "$prefix/include/$1" ] || return 0; done
+  local prefix prefixes=${CMAKE_PREFIX_PATH:-}
+  for prefix in ${prefixes//:/ }; do [ ! -e "$prefix/include/$1" ] || return 0; done
   printf '#include <%s>\n' "$1" | g++ -std=c++20 -E -x c++ - >/dev/null 2>&1
 }
 
@@ -46,7 +46,7 @@ options="-qq -o Dir::Cache=$apt/cache -o Dir::State::Lists=$apt/lists -o Debug::
 }
 for package in "$apt"/cache/archives/*.deb; do dpkg -x "$package" "$sysroot"; done
 # A development package's libX.so points to a file of the runtime package, which may be installed outside the sysroot.
-find "$sysroot" -type l | while read -r link; do
-  [ -e "$link" ] || ln -sf "${link#"$sysroot"}/../$(readlink "$link")" "$link"
+find "$sysroot" -xtype l | while read -r link; do
+  ln -sfn "$(dirname "${link#"$sysroot"}")/$(readlink "$link")" "$link"
 done
 rm -rf "$apt"
