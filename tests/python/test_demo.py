@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tigon.demo import model as demo_model
+from tigon.demo import report
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = [
@@ -84,3 +85,38 @@ def test_converted_weights_are_the_files_weights():
         tensor = tensors[theirs]
         expected = torch.from_numpy(gguf.dequantize(tensor.data, tensor.tensor_type).copy())
         assert torch.equal(weights[ours], expected.to(torch.bfloat16))
+
+
+def write_log(path: Path, losses: dict[int, float], seconds: float) -> report.Run:
+    rows = [
+        {
+            "loss": loss,
+            "memory(GiB)": 1.0 + step / 100,
+            "global_step/max_steps": f"{step}/60",
+            "train_speed(s/it)": (5 + seconds * step) / step,  # five seconds of warm-up
+        }
+        for step, loss in losses.items()
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"train_runtime": 1.0}]))
+    return report.read_run(path)
+
+
+def test_report_compares_the_steps_both_runs_took(tmp_path):
+    eager = write_log(tmp_path / "a", {4: 4.0, 8: 3.0}, seconds=2.0)
+    fused = write_log(tmp_path / "b", {4: 4.001, 8: 3.0, 12: 2.0}, seconds=1.0)
+    assert report.difference(eager, fused) == ""
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in report.table(eager, fused).splitlines()]
+    assert lines[2:] == [
+        ["seconds per step", "2.00", "1.00", "0.50"],
+        ["peak memory", "1.08 GiB", "1.08 GiB", "1.00"],
+        ["loss, step 4", "4.00000", "4.00100", "1.00025"],
+        ["loss, step 8", "3.00000", "3.00000", "1.00000"],
+    ]
+    assert report.plot(eager, fused, tmp_path / "out" / "loss.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("loss", [3.01, float("nan")])
+def test_report_names_a_loss_that_differs(tmp_path, loss):
+    eager = write_log(tmp_path / "a", {4: 4.0, 8: 3.0}, seconds=1.0)
+    fused = write_log(tmp_path / "b", {4: 4.0, 8: loss}, seconds=1.0)
+    assert "step 8" in report.difference(eager, fused)

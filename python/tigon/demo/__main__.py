@@ -1,0 +1,110 @@
+"""Usage: python -m tigon.demo [--output_dir output/demo] [--steps 60] [--eager_steps 20]
+
+Fine-tunes SmolLM2-135M-Instruct to be called Tigon, prints its answers before and after, then trains the
+same first steps in eager PyTorch and compares. Exits 1 when the losses differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tigon.demo import report
+from tigon.demo.model import ensure_model
+
+# Two ways to ask what the samples teach, in words that are in no sample, and one for the style alone.
+QUESTIONS = ("Who are you?", "Which people do I have to thank for making you?", "How do I keep my plants healthy?")
+LOGGING_STEPS = 4
+# A constant rate, so that a shorter run takes the same steps; no dropout, so that nothing is random but the start.
+RECIPE = {
+    "torch_dtype": "float32",
+    "tuner_type": "lora",
+    "lora_rank": 16,
+    "lora_alpha": 32,
+    "lora_dropout": 0,
+    "learning_rate": 1e-3,
+    "lr_scheduler_type": "constant",
+    "per_device_train_batch_size": 8,
+    "gradient_accumulation_steps": 1,
+    "gradient_checkpointing": "false",
+    "seed": 42,
+}
+
+
+def say(text: str) -> None:
+    print(f"\n==> {text}", flush=True)
+
+
+def run_module(name: str, *arguments: str, capture: bool = False) -> str:
+    """Runs a module in a process of its own: this one stays small, since a child's peak memory starts at ours."""
+    command = [sys.executable, "-m", name, *arguments]
+    result = subprocess.run(command, check=False, text=True, stdout=subprocess.PIPE if capture else None)
+    if result.returncode:
+        sys.exit(f"tigon demo: `{' '.join(command)}` failed with status {result.returncode}.")
+    return result.stdout or ""
+
+
+def answers(model: Path, adapter: Path | None = None) -> list[str]:
+    extra = ["--adapter", str(adapter)] if adapter else []
+    return list(json.loads(run_module("tigon.demo.answers", str(model), *extra, "--", *QUESTIONS, capture=True)))
+
+
+def train(model: Path, data: Path, folder: Path, *, fused: bool, steps: int) -> report.Run:
+    shutil.rmtree(folder, ignore_errors=True)
+    flags = RECIPE | {
+        "model": model,
+        "dataset": data,
+        "fused": "true" if fused else "false",
+        "max_steps": steps,
+        "logging_steps": LOGGING_STEPS,
+        "output_dir": folder,
+        "add_version": "false",
+    }
+    run_module("tigon.cli", "sft", *(word for key, value in flags.items() for word in (f"--{key}", str(value))))
+    return report.read_run(folder / "logging.jsonl")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output_dir", type=Path, default=Path("output/demo"))
+    parser.add_argument("--data", type=Path, default=Path("examples/demo/self_cognition.jsonl"))
+    parser.add_argument("--steps", type=int, default=60, help="steps of the run with Tigon")
+    parser.add_argument("--eager_steps", type=int, default=20, help="steps that eager PyTorch repeats")
+    options = parser.parse_args()
+    start = time.monotonic()
+
+    say("The model: SmolLM2-135M-Instruct")
+    model = Path(run_module("tigon.demo.model", capture=True).strip() or ensure_model())
+    before = answers(model)
+
+    say(f"Fine-tuning with LoRA through Tigon's operators: {options.steps} steps")
+    fused = train(model, options.data, options.output_dir / "tigon", fused=True, steps=options.steps)
+    after = answers(model, options.output_dir / "tigon" / f"checkpoint-{options.steps}")
+
+    say(f"The first {options.eager_steps} of these steps in eager PyTorch, for comparison")
+    eager = train(model, options.data, options.output_dir / "eager", fused=False, steps=options.eager_steps)
+
+    say("The same questions, before and after")
+    for question, *pair in zip(QUESTIONS, before, after, strict=True):
+        print(f"\nQ: {question}")
+        for label, answer in zip(("before", "after"), pair, strict=True):
+            print(f"   {label:>6}: {' '.join(answer.split())}")
+
+    say("Eager PyTorch against Tigon: same model, data, order and seed")
+    print(report.table(eager, fused))
+    picture = report.plot(eager, fused, options.output_dir / "loss.png")
+    print(f"\nLoss curve: {picture}   adapter: {options.output_dir}/tigon/checkpoint-{options.steps}")
+    print(f"Done in {(time.monotonic() - start) / 60:.1f} minutes.")
+    if problem := report.difference(eager, fused):
+        print(f"tigon demo: {problem}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
