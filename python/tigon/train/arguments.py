@@ -188,6 +188,7 @@ class SftArguments:
     report_to: list[str] = option(["tensorboard"], "tensorboard, wandb, swanlab, ... or none", group=_RUN, many=True)
     run_name: str | None = option(None, "name shown by the reporting tools", group=_RUN)
     seed: int = option(42, "seed of data order, dropout and adapter initialisation", group=_RUN, kind=int)
+    use_cpu: bool = option(False, "train on the CPU although there is a GPU", group=_RUN, kind=boolean)
     ddp_backend: str | None = option(None, "gloo, nccl, ...", group=_RUN, unset="chosen by device")
 
     def resolved(self, *, world_size: int = 1) -> SftArguments:

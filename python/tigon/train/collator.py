@@ -17,7 +17,7 @@ class PaddingCollator:
     pad_id: int
     multiple_of: int | None = None
 
-    def __call__(self, samples: Sequence[Encoded]) -> dict[str, torch.Tensor]:
+    def __call__(self, samples: Sequence[Encoded]) -> dict[str, torch.Tensor | int]:
         longest = max(len(sample.input_ids) for sample in samples)
         length = -(-longest // self.multiple_of) * self.multiple_of if self.multiple_of else longest
         shape = (len(samples), length)
@@ -29,4 +29,11 @@ class PaddingCollator:
             input_ids[row, :used] = torch.tensor(sample.input_ids)
             labels[row, :used] = torch.tensor(sample.labels)
             mask[row, :used] = 1
-        return {"input_ids": input_ids, "attention_mask": mask, "labels": labels}
+        return {
+            "input_ids": input_ids,
+            "attention_mask": mask,
+            "labels": labels,
+            # Counted here, on the host, where it costs no wait for the device.
+            "tokens": int(mask.sum()),
+            "learned": int((labels[:, 1:] != IGNORE).sum()),
+        }

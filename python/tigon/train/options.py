@@ -69,7 +69,7 @@ def option(default: T, help: str, **spec: Any) -> T:
     metadata = {"spec": Spec(help=help, **spec)}
     if isinstance(default, list):
         return cast(T, dataclasses.field(default_factory=lambda: list(default), metadata=metadata))
-    return cast(T, dataclasses.field(default=default, metadata=metadata))
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def specs(cls: type) -> dict[str, Spec]:

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from tigon.train.files import read_rows
 from tigon.train.formats import Sample, convert, detect
 from tigon.train.options import OptionError

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pytest
-import tiny
 import torch
+from transformers import PreTrainedTokenizerFast
+
+import tiny_chat as tiny
 from tigon.train.collator import PaddingCollator
 from tigon.train.dataset import encode, split
 from tigon.train.formats import Sample
 from tigon.train.options import OptionError
 from tigon.train.template import IGNORE, PLAIN_TEMPLATE, Encoded, Template, truncate
-from transformers import PreTrainedTokenizerFast
 
 EOS = 2
 

@@ -1,0 +1,161 @@
+"""`tigon infer`: talk to a model in the terminal, or answer one prompt."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tigon.cli.parser import make_parser, parse
+from tigon.train import checkpoint, fused
+from tigon.train.arguments import ALIASES
+from tigon.train.model import load_model, load_tokenizer, stop_ids
+from tigon.train.options import OptionError, boolean, option, specs
+
+_DESCRIPTION = """\
+Chat with a model, with or without an adapter.
+
+  tigon infer --adapters output/v0-20260801-120000/checkpoint-100
+  tigon infer --model MODEL --prompt "What is a kernel?"
+  echo "What is a kernel?" | tigon infer --model MODEL
+
+In a chat, `clear` forgets the conversation and `exit` or Ctrl-D ends it."""
+
+
+@dataclasses.dataclass
+class InferArguments:
+    model: str | None = option(
+        None,
+        "folder or hub id",
+        group="model",
+        unset="what the adapter was trained on",
+        example="HuggingFaceTB/SmolLM2-135M",
+    )
+    adapters: str | None = option(None, "checkpoint that `tigon sft` or PEFT wrote", group="model", unset="none")
+    torch_dtype: str = option(
+        "auto",
+        "element type of the weights",
+        group="model",
+        choices=("auto", "float32", "bfloat16", "float16"),
+        synonyms={"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"},
+    )
+    attn_impl: str | None = option(None, "attention implementation", group="model", unset="the model's own")
+    fused: str = option(
+        "auto", "run through Tigon's fused operators", group="model", kind=str.lower, choices=("auto", "true", "false")
+    )
+    use_cpu: bool = option(False, "run on the CPU although there is a GPU", group="model", kind=boolean)
+    prompt: str | None = option(None, "answer this and exit", group="chat", unset="chat, or read from a pipe")
+    system: str | None = option(
+        None, "system message", group="chat", unset="as in training, else the chat template's own"
+    )
+    max_new_tokens: int = option(512, "longest answer in tokens", group="chat", kind=int)
+    temperature: float = option(0.0, "0 takes the likeliest token, more is more varied", group="chat", kind=float)
+    top_p: float = option(1.0, "sample from the likeliest tokens of this total probability", group="chat", kind=float)
+    seed: int = option(42, "seed of the sampling", group="chat", kind=int)
+
+
+class Chat:
+    """A conversation with a loaded model."""
+
+    def __init__(self, args: InferArguments) -> None:
+        args = _completed(args)
+        assert args.model is not None
+        has_tokenizer = args.adapters is not None and (Path(args.adapters) / "tokenizer_config.json").is_file()
+        self.tokenizer = load_tokenizer(args.adapters if args.adapters and has_tokenizer else args.model)
+        model = load_model(args.model, dtype=args.torch_dtype, attn_impl=args.attn_impl)
+        self._generation: dict[str, Any] = {
+            "max_new_tokens": args.max_new_tokens,
+            "do_sample": args.temperature > 0,
+            "eos_token_id": sorted({self.tokenizer.eos_token_id, *stop_ids(model)}),
+            "pad_token_id": self.tokenizer.pad_token_id,
+        }
+        if args.temperature > 0:
+            self._generation |= {"temperature": args.temperature, "top_p": args.top_p}
+        else:  # the model's own settings for sampling would only be warned about
+            model.generation_config.update(temperature=None, top_p=None, top_k=None)
+        if args.adapters is not None:
+            from peft import PeftModel
+
+            model = PeftModel.from_pretrained(model, args.adapters)
+        self.device = torch.device("cuda" if torch.cuda.is_available() and not args.use_cpu else "cpu")
+        self.model = model.to(self.device).eval()
+        fused.patch(self.model, args.fused, quiet=True)
+        torch.manual_seed(args.seed)
+        self._opening = [{"role": "system", "content": args.system}] if args.system else []
+        self.clear()
+
+    def clear(self) -> None:
+        self.messages = list(self._opening)
+
+    def answer(self, text: str) -> str:
+        """Print the answer while it is made; remember both sides."""
+        from transformers import TextStreamer
+
+        self.messages.append({"role": "user", "content": text})
+        prompt = self.tokenizer.apply_chat_template(self.messages, tokenize=False, add_generation_prompt=True)
+        inputs = self.tokenizer(prompt, add_special_tokens=False, return_tensors="pt").to(self.device)
+        inputs.pop("token_type_ids", None)
+        streamer = TextStreamer(self.tokenizer, skip_prompt=True, skip_special_tokens=True)
+        with torch.inference_mode():
+            output = self.model.generate(**inputs, streamer=streamer, **self._generation)
+        said: str = self.tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+        self.messages.append({"role": "assistant", "content": said})
+        return said
+
+
+def _completed(args: InferArguments) -> InferArguments:
+    """Fill in from the checkpoint what was not said: the base model and the system message."""
+    if args.model is None and args.adapters is None:
+        raise OptionError("Say which model: --model MODEL, --adapters CHECKPOINT, or both.")
+    folder = Path(args.adapters or args.model or "")
+    saved = checkpoint.saved_arguments(folder) if folder.is_dir() else {}
+    if args.adapters is not None:
+        if not (folder / "adapter_config.json").is_file():
+            raise OptionError(f"--adapters {args.adapters}: there is no adapter_config.json.")
+        config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+        base = args.model or saved.get("model") or config.get("base_model_name_or_path")
+        args = dataclasses.replace(args, model=base)
+    return dataclasses.replace(args, system=args.system or saved.get("system"))
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = make_parser(InferArguments, "infer", description=_DESCRIPTION)
+    aliases = {name: target for name, target in ALIASES.items() if target in specs(InferArguments)}
+    aliases["adapter_name_or_path"] = "adapters"
+    args = InferArguments(**parse(parser, InferArguments, argv, aliases=aliases, implied={}))
+    for stream in (sys.stdin, sys.stdout):  # text is UTF-8 whatever the locale says
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(encoding="utf-8", errors="replace")
+    chat = Chat(args)
+    if args.prompt is not None or not sys.stdin.isatty():
+        prompt = args.prompt if args.prompt is not None else sys.stdin.read().strip()
+        if not prompt:
+            raise OptionError("Nothing to answer: the prompt is empty.")
+        chat.answer(prompt)
+        return 0
+    return _converse(chat)
+
+
+def _converse(chat: Chat) -> int:
+    while True:
+        try:
+            text = input(">>> ").strip()
+        except EOFError:
+            print()
+            return 0
+        if text in ("exit", "quit"):
+            return 0
+        if text == "clear":
+            chat.clear()
+        elif text:
+            try:
+                chat.answer(text)
+            except KeyboardInterrupt:  # stops the answer, not the chat
+                print()
+                chat.messages.pop()

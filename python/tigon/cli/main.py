@@ -1,0 +1,51 @@
+"""The entry point: picks the command, reports mistakes in one sentence."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+import warnings
+from collections.abc import Sequence
+
+from tigon.train.console import rank, tolerate_any_encoding
+from tigon.train.options import OptionError
+
+# Each command is a module beside this one with `main(argv) -> int`; it is imported only when called.
+COMMANDS = {
+    "sft": "fine-tune a model on demonstrations",
+    "infer": "chat with a model, with or without an adapter",
+    "doctor": "show versions, devices and which kernels are usable",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    tolerate_any_encoding()
+    # Deprecations are for those who call transformers, which here is not the user.
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"(transformers|peft|accelerate)\.")
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_usage())
+        return 0 if arguments else 2
+    command, *rest = arguments
+    try:
+        if command not in COMMANDS:
+            close = difflib.get_close_matches(command, COMMANDS, n=1)
+            raise OptionError(f"Unknown command {command}." + (f" Did you mean tigon {close[0]}?" if close else ""))
+        code: int = importlib.import_module(f"tigon.cli.{command}").main(rest)
+        return code
+    except OptionError as error:
+        if rank() == 0:
+            print(f"tigon: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def _usage() -> str:
+    lines = [f"  {name:8} {text}" for name, text in COMMANDS.items()]
+    return "\n".join(["usage: tigon COMMAND ...", "", *lines, "", "tigon COMMAND --help explains the flags."])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
