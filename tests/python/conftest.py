@@ -1,13 +1,19 @@
 """Before tigon is loaded: guard elements around every output, and a repeatable torch."""
 
 import os
+from pathlib import Path
 
 os.environ.setdefault("TIGON_TEST_GUARDS", "1")
 
 import pytest
 import torch
 
+import tigon.ops
+
 torch.manual_seed(0)
+
+# The operator that new ones are copied from is tested like any other, but is no part of the package.
+tigon.ops.__path__.append(str(Path(__file__).parents[2] / "skeleton/python/tigon/ops"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
