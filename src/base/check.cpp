@@ -1,6 +1,7 @@
 #include "base/check.h"
 
 #include "base/fail.h"
+#include "base/rows.h"
 
 namespace tigon {
 
@@ -47,6 +48,48 @@ void Checker::weight(const Tensor& t, std::string_view name, std::int64_t size) 
   floating(t, name);
   if (t.rank != 1 || t.sizes[0] != size)
     fail(op_, ": ", name, " must be [", size, "], got ", shape_string(t));
+}
+
+void Checker::scalar(const Tensor& t, std::string_view name) const {
+  vector(t, name, DType::float32, 1);
+}
+
+void Checker::leading_shape(const Tensor& t, std::string_view name, const Tensor& as,
+                            std::string_view as_name) const {
+  if (!t) fail(op_, ": ", name, " is missing");
+  bool same = t.rank == as.rank - 1;
+  for (int i = 0; same && i < t.rank; ++i) same = t.sizes[i] == as.sizes[i];
+  if (!same)
+    fail(op_, ": ", name, " must have the shape of ", as_name, " ", shape_string(as),
+         " without its last axis, got ", shape_string(t));
+  device(t, name);
+}
+
+void Checker::column(const Tensor& t, std::string_view name, const Tensor& as,
+                     std::string_view as_name) const {
+  leading_shape(t, name, as, as_name);
+  same_dtype(t, name, DType::float32);
+}
+
+void Checker::labels(const Tensor& t, std::string_view name, const Tensor& as,
+                     std::string_view as_name, std::int64_t classes,
+                     std::int64_t ignore_index) const {
+  leading_shape(t, name, as, as_name);
+  if (t.dtype != DType::int64 && t.dtype != DType::int32)
+    fail(op_, ": ", name, " must be int64 or int32, got ", to_string(t.dtype));
+  if (ctx_.device.type != DeviceType::cpu) return;
+
+  const Tensor row_major = per_row(t, as);
+  const Tensor values = tigon::column(t, as);
+  RowView order;
+  RowView view;
+  const RowSpace rows = fold_rows({{&row_major, &order}, {&values, &view}});
+  for (std::int64_t row = 0; row < rows.count; ++row) {
+    const std::int64_t label = load_integer(view, view.offset(rows, row));
+    if (label != ignore_index && (label < 0 || label >= classes))
+      fail(op_, ": ", name, " must be in [0, ", classes, ") or ignore_index ", ignore_index,
+           ", got ", label, " in row ", row);
+  }
 }
 
 void Checker::workspace(std::size_t needed) const {

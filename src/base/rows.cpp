@@ -5,6 +5,12 @@
 
 namespace tigon {
 
+std::int64_t row_count(const Tensor& t) {
+  std::int64_t count = 1;
+  for (int i = 0; i + 1 < t.rank; ++i) count *= t.sizes[i];
+  return count;
+}
+
 RowSpace fold_rows(std::initializer_list<RowBinding> bindings) {
   const Tensor& first = *bindings.begin()->tensor;
   std::array<int, kMaxRank> order{};
@@ -15,7 +21,7 @@ RowSpace fold_rows(std::initializer_list<RowBinding> bindings) {
                    [&](int a, int b) { return first.strides[a] > first.strides[b]; });
 
   RowSpace space;
-  for (int i = 0; i + 1 < first.rank; ++i) space.count *= first.sizes[i];
+  space.count = row_count(first);
   for (const RowBinding& b : bindings) {
     *b.view = {};
     if (!*b.tensor) continue;
@@ -58,6 +64,17 @@ Tensor per_row(const Tensor& values, const Tensor& as) {
     t.strides[i] = step;
     step *= t.sizes[i];
   }
+  return t;
+}
+
+Tensor column(const Tensor& values, const Tensor& as) {
+  if (!values) return values;
+  Tensor t = as;
+  t.data = values.data;
+  t.dtype = values.dtype;
+  t.sizes[t.rank - 1] = 1;
+  const bool one = values.numel() == 1;
+  for (int i = 0; i < t.rank; ++i) t.strides[i] = one || i >= values.rank ? 0 : values.strides[i];
   return t;
 }
 

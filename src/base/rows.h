@@ -55,11 +55,24 @@ struct RowBinding {
 /// Folds all axes but the last of tensors of one shape. The first binding must be present.
 RowSpace fold_rows(std::initializer_list<RowBinding> bindings);
 
+/// Product of all axes but the last.
+std::int64_t row_count(const Tensor& t);
+
 /// A [cols] tensor as a view whose rows are all the same; empty when absent.
 RowView fold_vector(const Tensor& t);
 
 /// A contiguous tensor with one value per row of `as`, shaped [..., 1] so that it folds with it.
 Tensor per_row(const Tensor& values, const Tensor& as);
+
+/// A tensor with one value per row of `as` and strides of its own, or one element for all rows,
+/// shaped [..., 1] so that it folds with it.
+Tensor column(const Tensor& values, const Tensor& as);
+
+/// An element of an int64 or int32 view.
+TIGON_HOST_DEVICE inline std::int64_t load_integer(const RowView& view, std::int64_t at) {
+  return view.dtype == DType::int32 ? static_cast<const std::int32_t*>(view.data)[at]
+                                    : static_cast<const std::int64_t*>(view.data)[at];
+}
 
 /// True when 16-byte accesses work on every row: unit column stride, aligned base and row strides,
 /// and a row length that is a multiple of 16 bytes.
