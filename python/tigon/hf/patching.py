@@ -132,7 +132,7 @@ def _install(site: Site, built: dict[tuple[Part, Forward, bool], Forward], repor
     key = (site.row, site.original, inherited)
     if key not in built:  # one function serves every instance of its class
         built[key] = site.row.build(site.original, Tally(report, site.row.part, by_name))
-        mark(built[key], Origin(site.original, inherited, report))
+        mark(built[key], site.original, inherited, report)
     if site.module is None:
         site.slot.put(built[key])
     else:

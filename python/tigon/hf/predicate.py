@@ -9,7 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-DEVICES = frozenset({"cpu", "cuda"})
+from tigon import ops
+
+DEVICES = frozenset(filter(ops.has_kernels, ("cpu", "cuda")))
 DTYPES = frozenset({torch.float32, torch.bfloat16, torch.float16})
 _PLAIN = (Tensor, nn.Parameter)
 
@@ -23,7 +25,7 @@ def unfit(*tensors: Tensor | None) -> str | None:
         if type(tensor) not in _PLAIN:  # DTensor, torchao, bitsandbytes: not memory we may read
             return f"tensor subclass {type(tensor).__name__}"
         if tensor.device.type not in DEVICES:
-            return f"device {tensor.device.type}"
+            return f"no kernels for device {tensor.device.type}"
         if tensor.dtype not in DTYPES:
             return f"dtype {str(tensor.dtype).removeprefix('torch.')}"
         if tensor.layout is not torch.strided:

@@ -24,17 +24,22 @@ _REPLICATE = "_replicate_for_data_parallel"
 class Origin:
     """Carried by each function we install: what it replaced, and whether it filled an empty place."""
 
+    function: Forward
     original: Forward
     inherited: bool
     report: Any
 
 
-def origin(function: Any) -> Origin | None:
-    return getattr(function, _ORIGIN, None)
+def origin(value: Any) -> Origin | None:
+    """The origin of a function of ours, or of its bound method; None for anybody else's."""
+    function = value.__func__ if isinstance(value, MethodType) else value
+    found: Origin | None = getattr(function, _ORIGIN, None)
+    # functools.wraps copies attributes, so a wrapper around ours carries the mark as well.
+    return found if found is not None and found.function is function else None
 
 
-def mark(function: Forward, origin: Origin) -> None:
-    setattr(function, _ORIGIN, origin)
+def mark(function: Forward, original: Forward, inherited: bool, report: Any) -> None:
+    setattr(function, _ORIGIN, Origin(function, original, inherited, report))
 
 
 @dataclass(frozen=True)
@@ -115,7 +120,7 @@ def restore(slot: Slot, module: nn.Module) -> None:
     held = slot.get()
     was = origin(held)
     assert was is not None
-    if was.inherited:
+    if was.inherited and slot.holder is vars(module) and slot.key == "forward":  # not moved under another since
         slot.clear()
     else:
         slot.put(MethodType(was.original, module) if isinstance(held, MethodType) else was.original)
