@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import platform
 import sys
@@ -12,14 +11,16 @@ from importlib import metadata
 
 import torch
 
+import tigon
 from tigon.cli.parser import Parser
 
-_PACKAGES = ("torch", "transformers", "peft", "accelerate", "trl", "liger_kernel", "tokenizers", "datasets")
+_PACKAGES = ("transformers", "peft", "accelerate", "trl", "liger_kernel", "tokenizers", "datasets")
 Row = tuple[str, str, str]
 
 
 def _packages() -> Iterator[Row]:
     yield "python", platform.python_version(), sys.executable
+    yield "torch", torch.__version__, ""  # as it is imported; its metadata leave out the build
     for name in _PACKAGES:
         try:
             yield name, metadata.version(name.replace("_", "-")), ""
@@ -54,18 +55,15 @@ def _driver() -> str:
 
 
 def _kernels() -> tuple[list[Row], bool]:
-    """One row per operator library, and whether operators run on some device that is here."""
-    try:
-        ops = importlib.import_module("tigon.ops")
-    except ImportError as error:
-        return [("tigon.ops", "missing", str(error))], False
-    rows = []
-    for library in ops.libraries():
-        rows.append((library.path.name, "loaded" if library.loaded else "not loaded", library.reason))
-    cuda = torch.cuda.is_available()
-    usable = {"cpu": ops.has_kernels("cpu"), "cuda": cuda and ops.has_kernels("cuda")}
+    """One row per operator library and kind of device, and whether operators run on some device that is here."""
+    rows = [
+        (library.path.name, "loaded" if library.loaded else "not loaded", library.reason)
+        for library in tigon.libraries()
+    ]
+    present = {"cpu": True, "cuda": torch.cuda.is_available()}
+    usable = {device: here and tigon.has_kernels(device) for device, here in present.items()}
     for device, works in usable.items():
-        reason = "" if works else ("no GPU" if device == "cuda" and not cuda else "library not loaded")
+        reason = "" if works else "its library is not loaded" if present[device] else "no GPU"
         rows.append((f"kernels on {device}", "usable" if works else "not usable", reason))
     return rows, any(usable.values())
 
@@ -78,16 +76,10 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.parse_args(argv)
     kernels, usable = _kernels()
-    rows = [("tigon", _own_version(), ""), *_packages(), *_devices(), *kernels]
+    rows = [("tigon", tigon.__version__, ""), *_packages(), *_devices(), *kernels]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     for row in rows:
         print(f"{row[0]:{widths[0]}}  {row[1]:{widths[1]}}  {row[2]}".rstrip())
     if not usable:
         print("No fused kernels: models run on their own PyTorch code.")
     return 0 if usable else 1
-
-
-def _own_version() -> str:
-    import tigon
-
-    return getattr(tigon, "__version__", "unknown")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    if argv is None:
+        _insist_on_utf8()
     arguments = list(sys.argv[1:] if argv is None else argv)
     tolerate_any_encoding()
     # Deprecations are for those who call transformers, which here is not the user.
@@ -40,6 +43,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+
+
+def _insist_on_utf8() -> None:
+    """Start over in Python's UTF-8 mode where the locale would garble arguments and file names.
+
+    The terminal keeps the encoding that it said it has, so what is drawn for it stays readable.
+    """
+    if sys.getfilesystemencoding() != "utf-8":
+        os.environ["PYTHONUTF8"] = "1"
+        os.environ["PYTHONIOENCODING"] = f"{sys.stderr.encoding}:backslashreplace"
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def _usage() -> str:

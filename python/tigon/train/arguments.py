@@ -31,7 +31,6 @@ ALIASES = {
     "enable_liger_kernel": "fused",
     "activation_checkpointing": "gradient_checkpointing",
     "batch_size": "per_device_train_batch_size",
-    "evaluation_strategy": "eval_strategy",
 }
 
 # LLaMA-Factory keys that only state what `tigon sft` does anyway: allowed with these values, refused with others.
