@@ -1,4 +1,4 @@
-"""What the build cost: compile time per source, machine-code kernels per library.
+"""What the build cost: compile time per source, kernel instances per source.
 
 python tools/kernel_report.py BUILD_FOLDER
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import collections
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -26,17 +25,11 @@ def compile_seconds(build: Path) -> dict[str, float]:
 
 
 def kernels(library: Path) -> collections.Counter[str]:
-    """Kernels per architecture in a library's fat binary."""
-    cuobjdump = shutil.which("cuobjdump") or "/usr/local/cuda/bin/cuobjdump"
-    result = subprocess.run([cuobjdump, "-res-usage", library], capture_output=True, text=True, check=False)
-    found: collections.Counter[str] = collections.Counter()
-    arch = "?"
-    for line in (result.stdout + result.stderr).splitlines():
-        if match := re.search(r"arch = (\S+)", line):
-            arch = match[1]
-        elif line.strip().startswith("Function "):
-            found[arch] += 1
-    return found
+    """Instances by source file: nvcc leaves one host stub with one guard variable for each, whatever the targets."""
+    symbols = subprocess.run(["nm", library], capture_output=True, text=True, check=True).stdout
+    stubs = set(re.findall(r"_ZGVZ\S*__device_stub__\S+", symbols))
+    files = (re.search(r"_GLOBAL__N__[0-9a-f]+_\d+_(\w+?)_cu_", stub) for stub in stubs)
+    return collections.Counter(f"{match[1]}.cu" if match else "shared" for match in files)
 
 
 def main() -> None:
@@ -47,8 +40,10 @@ def main() -> None:
     for name, took in sorted(seconds.items(), key=lambda item: -item[1])[:SHOWN]:
         print(f"  {took:7.1f} s  {name}")
     for library in sorted(Path("python/tigon/_lib").glob("*cuda*.so")):
-        for arch, count in sorted(kernels(library).items()):
-            print(f"  {count:5d} kernels for {arch} in {library.name}")
+        counts = kernels(library)
+        print(f"{counts.total()} kernel instances in {library.name}, {library.stat().st_size / 2**20:.1f} MiB:")
+        for name, count in counts.most_common():
+            print(f"  {count:7d}    {name}")
 
 
 if __name__ == "__main__":

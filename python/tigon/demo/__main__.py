@@ -1,4 +1,4 @@
-"""Usage: python -m tigon.demo [--output_dir output/demo] [--steps 60] [--eager_steps 20]
+"""Usage: python -m tigon.demo [--output_dir output/demo] [--steps 64] [--eager_steps 20]
 
 Fine-tunes SmolLM2-135M-Instruct to be called Tigon, prints its answers before and after, then trains the
 same first steps in eager PyTorch and compares. Exits 1 when the losses differ.
@@ -73,7 +73,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output_dir", type=Path, default=Path("output/demo"))
     parser.add_argument("--data", type=Path, default=Path("examples/demo/self_cognition.jsonl"))
-    parser.add_argument("--steps", type=int, default=60, help="steps of the run with Tigon")
+    parser.add_argument("--steps", type=int, default=64, help="steps of the run with Tigon")
     parser.add_argument("--eager_steps", type=int, default=20, help="steps that eager PyTorch repeats")
     options = parser.parse_args()
     start = time.monotonic()

@@ -31,7 +31,9 @@ def answer(model_folder: Path, adapter: Path | None, questions: list[str]) -> li
             [{"role": "user", "content": question}], add_generation_prompt=True, return_tensors="pt", return_dict=True
         ).to(device)
         output = model.generate(**prompt, max_new_tokens=MAX_NEW_TOKENS, do_sample=False)
-        answers.append(tokenizer.decode(output[0, prompt["input_ids"].shape[1] :], skip_special_tokens=True))
+        new = output[0, prompt["input_ids"].shape[1] :]
+        cut = " ..." if len(new) == MAX_NEW_TOKENS else ""
+        answers.append(tokenizer.decode(new, skip_special_tokens=True) + cut)
     return answers
 
 
