@@ -33,7 +33,8 @@ ALIASES = {
     "batch_size": "per_device_train_batch_size",
 }
 
-# LLaMA-Factory keys that only state what `tigon sft` does anyway: allowed with these values, refused with others.
+# Others' flags that only state what `tigon sft` does anyway, or that it does not need: allowed with these values (none
+# listed: with any), refused with others.
 IMPLIED: dict[str, tuple[str, ...]] = {
     "stage": ("sft",),
     "do_train": ("true",),
@@ -41,6 +42,8 @@ IMPLIED: dict[str, tuple[str, ...]] = {
     "overwrite_cache": ("true", "false"),
     "overwrite_output_dir": ("true", "false"),
     "preprocessing_num_workers": (),
+    "dataset_num_proc": (),
+    "load_from_cache_file": (),
     "completion_only_loss": ("true",),
     "assistant_only_loss": ("true",),
 }

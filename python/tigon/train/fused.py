@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tigon.train.console import say
+from tigon.train.options import OptionError
 
 
 def patch(model: Any, mode: str, *, quiet: bool = False) -> Any:
@@ -17,14 +18,14 @@ def patch(model: Any, mode: str, *, quiet: bool = False) -> Any:
         report = patch_model(model)
     except (ImportError, OSError, RuntimeError) as error:
         if mode == "true":
-            raise RuntimeError(f"--fused true: {error}") from error
+            raise OptionError(f"--fused true: {error}") from error
         if not quiet:
             say(f"Not fused: {error}")
         return None
     if not quiet:
         say(str(report))
     if mode == "true" and not any(row.reason is None for row in report.rows):
-        raise RuntimeError("--fused true: nothing of this model was patched, see the table above.")
+        raise OptionError("--fused true: nothing of this model was patched, see the table above.")
     return report
 
 
@@ -39,7 +40,8 @@ def summarise(report: Any, mode: str) -> int:
         for reason, count in reasons.items():
             say(f"  {part}: {count:,} calls ran in PyTorch: {reason}")
     if mode == "true":
-        report.require()
-        if not calls:
-            raise RuntimeError("--fused true: 0 fused calls were made.")
+        try:
+            report.require()
+        except RuntimeError as error:
+            raise OptionError(f"--fused true: {error}") from error
     return calls

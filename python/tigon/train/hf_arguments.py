@@ -9,6 +9,7 @@ import torch
 from transformers import TrainingArguments
 
 from tigon.train.arguments import SftArguments
+from tigon.train.options import OptionError
 
 # Passed on under their own names; a version that lacks one is an error, not a silent change of the run.
 _SAME_NAME = (
@@ -65,7 +66,10 @@ def training_arguments(args: SftArguments, *, dtype: torch.dtype, evaluate: bool
         values[f"{checkpointing}_kwargs"] = {"use_reentrant": False}
     warmup = "warmup_ratio" if "warmup_ratio" in known else "warmup_steps"  # there, below 1 means a share
     values[warmup] = args.warmup_ratio
-    hf = TrainingArguments(**values)
+    try:
+        hf = TrainingArguments(**values)
+    except ValueError as error:  # e.g. an unknown scheduler or optimiser
+        raise OptionError(str(error).splitlines()[0]) from error
     if hf.n_gpu > 1:
         hf._n_gpu = 1  # one process drives one device; more of them come from a launcher
     return hf

@@ -10,7 +10,7 @@ import pytest
 from peft import LoraConfig, get_peft_model
 
 import tiny_chat as tiny
-from tigon.train import SftArguments, fused, sft
+from tigon.train import OptionError, SftArguments, fused, sft
 
 
 def patcher() -> Any:
@@ -65,7 +65,7 @@ def test_patched_but_never_called_raises(tokenizer: Any) -> None:
     """Somebody's forward above ours: the report would otherwise look fine."""
     patcher()
     report = fused.patch(tiny.make_model(len(tokenizer)), "true")
-    with pytest.raises(RuntimeError, match="0 fused calls"):
+    with pytest.raises(OptionError, match="0 fused calls"):
         fused.summarise(report, "true")
     assert fused.summarise(report, "auto") == 0
 
@@ -74,7 +74,7 @@ def test_nothing_patched_raises_when_asked_for() -> None:
     import torch
 
     patcher()
-    with pytest.raises(RuntimeError, match="--fused true"):
+    with pytest.raises(OptionError, match="--fused true"):
         fused.patch(torch.nn.Sequential(torch.nn.Linear(2, 2)), "true")
 
 

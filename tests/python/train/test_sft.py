@@ -266,6 +266,8 @@ def test_versions_count_up(model_dir: Path, data: Path, tmp_path: Path) -> None:
         ({"model": "./absent"}, "--model ./absent: there is no such folder"),
         ({"target_modules": ["no_such"]}, "--target_modules no_such"),
         ({"max_length": 8}, "no sample is left"),
+        ({"lr_scheduler_type": "cosin"}, "cosin"),
+        ({"optim": "adamn"}, "adamn"),
     ],
 )
 def test_mistakes_are_one_sentence(
@@ -280,6 +282,6 @@ def test_fused_false_never_imports_the_patcher(
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "tigon.hf", None)  # importing it now fails
     assert sft(arguments(model_dir, data, tmp_path, max_steps=1)).fused_calls == 0
-    with pytest.raises(RuntimeError, match="--fused true"):
+    with pytest.raises(OptionError, match="--fused true"):
         sft(arguments(model_dir, data, tmp_path, max_steps=1, fused="true"))
     assert finetune.fused.patch(object(), "auto") is None

@@ -7,9 +7,11 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 import tiny_chat as tiny
+from tigon.demo import model as demo
 from tigon.train.collator import PaddingCollator
 from tigon.train.dataset import encode, split
 from tigon.train.formats import Sample
+from tigon.train.model import load_tokenizer
 from tigon.train.options import OptionError
 from tigon.train.template import IGNORE, PLAIN_TEMPLATE, Encoded, Template, truncate
 
@@ -166,3 +168,16 @@ def test_split_is_repeatable() -> None:
     assert split(samples, 0.2, seed=1) == (train, held)
     assert split(samples, 0.2, seed=2) != (train, held)
     assert split(samples, 0.0, seed=1) == (samples, [])
+
+
+def test_smollm2_itself() -> None:
+    """The same on the published tokenizer and template, where the demo has brought them."""
+    folder = demo.cache_dir() / demo.FOLDER
+    if not folder.is_dir():
+        pytest.skip("SmolLM2 is not there: `make demo` brings it")
+    tokenizer = load_tokenizer(str(folder))
+    encoded = Template(tokenizer).encode(chat("Hi", "Hello"))
+    assert learned(encoded) == [19556, 2]
+    assert encoded is not None
+    assert encoded.input_ids[-1] == 198
+    assert encoded.labels[-1] == IGNORE
