@@ -12,103 +12,126 @@
 HWY_BEFORE_NAMESPACE();
 namespace tigon {
 namespace HWY_NAMESPACE {
+namespace {
 
-// weight + weight_offset for all columns, or null where it is 1 everywhere.
+// weight + weight_offset for all columns; ones where there is no weight.
 const float* scale_row(const RowView& weight, float offset, std::int64_t cols, float* scratch) {
-  if (!weight) return nullptr;
+  if (!weight) {
+    std::fill(scratch, scratch + cols, 1.0F);
+    return scratch;
+  }
   const float* w = read(weight, 0, cols, scratch);
   if (offset == 0.0F) return w;
   map(cols, scratch, [&](Vec v) { return hn::Add(v, hn::Set(FloatTag(), offset)); }, w);
   return scratch;
 }
 
-void forward(const Context& ctx, const RmsNormForward& p) {
+template <class T>
+void forward_rows(const Context& ctx, const RmsNormForward& p) {
   const Scratch shared(1, p.cols);
   const float* scale = scale_row(p.weight, p.weight_offset, p.cols, shared[0]);
+  const bool streamed = streams(p.y, p.rows.count, p.cols);
+  const bool rounds = p.round_before_weight && p.weight;
+
   ctx.parallel_for(p.rows.count, row_grain(p.cols), [&](std::int64_t begin, std::int64_t end) {
-    const FloatTag d;
-    const Scratch scratch(3, p.cols);
+    const Scratch scratch(4, p.cols);
     for (std::int64_t row = begin; row < end; ++row) {
-      const float* x = read(p.x, p.x.offset(p.rows, row), p.cols, scratch[0]);
+      const T* x = read<T>(p.x, p.x.offset(p.rows, row), p.cols, scratch[0]);
       if (p.residual) {
-        const float* r = read(p.residual, p.residual.offset(p.rows, row), p.cols, scratch[1]);
-        float* s = scratch[0];
-        map(p.cols, s, [](Vec a, Vec b) { return hn::Add(a, b); }, x, r);
-        round_to(p.sum.dtype, s, p.cols);
-        write(s, p.sum, p.sum.offset(p.rows, row), p.cols);
+        const T* r = read<T>(p.residual, p.residual.offset(p.rows, row), p.cols, scratch[1]);
+        const std::int64_t at = p.sum.offset(p.rows, row);
+        T* s = write_buffer<T>(p.sum, at, scratch[2], streamed);
+        const auto add = [&](Vec a, Vec b) { return round_to(p.sum.dtype, hn::Add(a, b)); };
+        map(p.cols, s, add, x, r);
+        write(s, p.sum, at, p.cols);
         x = s;
       }
       const float squares = sum(p.cols, [](Vec v) { return hn::Mul(v, v); }, x);
+      prefetch(p.x, p.rows, row + 1, p.cols);
+      if (p.residual) prefetch(p.residual, p.rows, row + 1, p.cols);
       const float rstd = 1.0F / std::sqrt(squares / static_cast<float>(p.cols) + p.eps);
       if (p.rstd) static_cast<float*>(p.rstd.data)[p.rstd.offset(p.rows, row)] = rstd;
 
       const std::int64_t at = p.y.offset(p.rows, row);
-      float* y = write_buffer(p.y, at, scratch[2]);
-      const Vec r = hn::Set(d, rstd);
-      if (scale == nullptr) {
-        map(p.cols, y, [&](Vec v) { return hn::Mul(v, r); }, x);
-      } else if (p.round_before_weight && p.x.dtype != DType::float32) {
-        map(p.cols, y, [&](Vec v) { return hn::Mul(v, r); }, x);
-        round_to(p.x.dtype, y, p.cols);
-        map(p.cols, y, [](Vec v, Vec w) { return hn::Mul(v, w); }, y, scale);
-      } else {
-        map(p.cols, y, [&](Vec v, Vec w) { return hn::Mul(hn::Mul(v, r), w); }, x, scale);
-      }
+      T* y = write_buffer<T>(p.y, at, scratch[3], streamed);
+      const Vec r = hn::Set(FloatTag(), rstd);
+      const auto scaled = [&](Vec v, Vec w) { return hn::Mul(hn::Mul(v, r), w); };
+      const auto rounded = [&](Vec v, Vec w) {
+        return hn::Mul(round_to(p.x.dtype, hn::Mul(v, r)), w);
+      };
+      if (rounds)
+        map(p.cols, y, rounded, x, scale);
+      else
+        map(p.cols, y, scaled, x, scale);
       write(y, p.y, at, p.cols);
     }
+    hwy::FlushStream();
   });
 }
 
-void backward(const Context& ctx, const RmsNormBackward& p) {
+void forward(const Context& ctx, const RmsNormForward& p) {
+  dispatch({&p.x, &p.residual, &p.sum, &p.y}, [&]<class T>() { forward_rows<T>(ctx, p); });
+}
+
+template <class T>
+void backward_rows(const Context& ctx, const RmsNormBackward& p) {
   const Scratch shared(1, p.cols);
   const float* scale = scale_row(p.weight, p.weight_offset, p.cols, shared[0]);
   const RowSlices slices(p.rows.count, p.cols);
+  const bool streamed = streams(p.dx, p.rows.count, p.cols);
   float* partials = static_cast<float*>(ctx.workspace);
 
   ctx.parallel_for(slices.count(), 1, [&](std::int64_t first, std::int64_t last) {
-    const FloatTag d;
-    const Scratch scratch(5, p.cols);
+    const Scratch scratch(4, p.cols);
     for (std::int64_t slice = first; slice < last; ++slice) {
       float* dweight = p.dweight ? partials + slice * p.cols : nullptr;
       if (dweight != nullptr) std::fill(dweight, dweight + p.cols, 0.0F);
       for (std::int64_t row = slices.begin(slice); row < slices.begin(slice + 1); ++row) {
-        const float* x = read(p.x, p.x.offset(p.rows, row), p.cols, scratch[0]);
-        const float* dy = read(p.dy, p.dy.offset(p.rows, row), p.cols, scratch[1]);
+        const T* x = read<T>(p.x, p.x.offset(p.rows, row), p.cols, scratch[0]);
+        const T* dy = read<T>(p.dy, p.dy.offset(p.rows, row), p.cols, scratch[1]);
         const float rstd = static_cast<float*>(p.rstd.data)[p.rstd.offset(p.rows, row)];
-        const Vec r = hn::Set(d, rstd);
+        const Vec r = hn::Set(FloatTag(), rstd);
 
         if (dweight != nullptr) {
-          float* xhat = scratch[2];
-          map(p.cols, xhat, [&](Vec v) { return hn::Mul(v, r); }, x);
-          if (p.round_before_weight) round_to(p.x.dtype, xhat, p.cols);
-          map(
-              p.cols, dweight, [](Vec acc, Vec g, Vec v) { return hn::MulAdd(g, v, acc); }, dweight,
-              dy, xhat);
+          const DType rounding = p.round_before_weight ? p.x.dtype : DType::float32;
+          const auto add = [&](Vec acc, Vec g, Vec v) {
+            return hn::MulAdd(g, round_to(rounding, hn::Mul(v, r)), acc);
+          };
+          map(p.cols, dweight, add, dweight, dy, x);
         }
+        prefetch(p.x, p.rows, row + 1, p.cols);
+        prefetch(p.dy, p.rows, row + 1, p.cols);
         if (!p.dx) continue;
-        const float* g = dy;
-        if (scale != nullptr) {
-          map(p.cols, scratch[3], [](Vec a, Vec w) { return hn::Mul(a, w); }, dy, scale);
-          g = scratch[3];
-        }
-        const float dot = sum(p.cols, [](Vec a, Vec b) { return hn::Mul(a, b); }, g, x);
-        const Vec c = hn::Set(d, dot * rstd * rstd / static_cast<float>(p.cols));
+        const auto product = [](Vec g, Vec w, Vec v) { return hn::Mul(hn::Mul(g, w), v); };
+        const float dot = sum(p.cols, product, dy, scale, x);
+        const Vec c = hn::Set(FloatTag(), dot * rstd * rstd / static_cast<float>(p.cols));
         const std::int64_t at = p.dx.offset(p.rows, row);
-        float* dx = write_buffer(p.dx, at, scratch[4]);
-        const auto grad = [&](Vec a, Vec v) { return hn::Mul(r, hn::NegMulAdd(v, c, a)); };
+        T* dx = write_buffer<T>(p.dx, at, scratch[3], streamed);
+        const auto grad = [&](Vec g, Vec w, Vec v) {
+          return hn::Mul(r, hn::NegMulAdd(v, c, hn::Mul(g, w)));
+        };
         if (p.dsum) {
-          const float* s = read(p.dsum, p.dsum.offset(p.rows, row), p.cols, scratch[2]);
-          map(p.cols, dx, [&](Vec a, Vec v, Vec b) { return hn::Add(grad(a, v), b); }, g, x, s);
+          const T* s = read<T>(p.dsum, p.dsum.offset(p.rows, row), p.cols, scratch[2]);
+          const auto grad_and_sum = [&](Vec g, Vec w, Vec v, Vec b) {
+            return hn::Add(grad(g, w, v), b);
+          };
+          map(p.cols, dx, grad_and_sum, dy, scale, x, s);
         } else {
-          map(p.cols, dx, grad, g, x);
+          map(p.cols, dx, grad, dy, scale, x);
         }
         write(dx, p.dx, at, p.cols);
       }
     }
+    hwy::FlushStream();
   });
   if (p.dweight) sum_slices(ctx, partials, slices.count(), p.cols, p.dweight);
 }
 
+void backward(const Context& ctx, const RmsNormBackward& p) {
+  dispatch({&p.x, &p.dy, &p.dsum, &p.dx}, [&]<class T>() { backward_rows<T>(ctx, p); });
+}
+
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace tigon
 HWY_AFTER_NAMESPACE();

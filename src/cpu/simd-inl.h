@@ -1,5 +1,6 @@
-// The vocabulary of the CPU kernels: rows as float32 in memory, whatever their type and strides,
-// and element-wise maps and sums over them. Included once per instruction set by Highway.
+// The vocabulary of the CPU kernels: rows whose elements are computed on as float32 vectors,
+// whatever their type and strides, and element-wise maps and sums over them. Included once per
+// instruction set by Highway.
 #if defined(TIGON_CPU_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TIGON_CPU_SIMD_INL_H_
 #undef TIGON_CPU_SIMD_INL_H_
@@ -10,9 +11,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <utility>
+#include <initializer_list>
+#include <limits>
+#include <type_traits>
 
 #include "base/rows.h"
+#include "hwy/cache_control.h"
+#include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 #include "tigon/context.h"
 
@@ -22,198 +27,248 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
+using Bf16 = hwy::bfloat16_t;
+using F16 = hwy::float16_t;
 using FloatTag = hn::ScalableTag<float>;
 using Vec = hn::Vec<FloatTag>;
 
+inline constexpr std::size_t kMaxLanes = HWY_MAX_BYTES / sizeof(float);
+
 HWY_INLINE std::int64_t lanes() { return static_cast<std::int64_t>(hn::Lanes(FloatTag())); }
 
-// --- bfloat16 and float16 <-> float32, round to nearest even ---------------------------------
+// --- elements <-> float32, rounded to nearest even; the pointer says the type -----------------
 
-HWY_INLINE Vec load_bf16(const std::uint16_t* p) {
-  const FloatTag d;
+/// The bits of the nearest bfloat16 in the upper half of each lane; NaN stays NaN.
+HWY_INLINE auto bf16_bits(Vec v) {
   const hn::RebindToUnsigned<FloatTag> du;
-  const hn::Rebind<std::uint16_t, FloatTag> d16;
-  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(d16, p))));
-}
-
-HWY_INLINE void store_bf16(Vec v, std::uint16_t* p) {
-  const hn::RebindToUnsigned<FloatTag> du;
-  const hn::RebindToSigned<FloatTag> di;
-  const hn::Rebind<std::uint16_t, FloatTag> d16;
   const auto bits = hn::BitCast(du, v);
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
-  auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFF))));
-  const auto quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(du, 0x40));
-  rounded = hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), quiet, rounded);
-  hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di, rounded)), d16, p);
+  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFF)));
+  return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), hn::Or(bits, hn::Set(du, 0x400000)),
+                        rounded);
 }
 
-HWY_INLINE Vec load_f16(const std::uint16_t* p) {
-  const hn::Rebind<hwy::float16_t, FloatTag> d16;
-  return hn::PromoteTo(FloatTag(), hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(p)));
+HWY_INLINE Vec load(const float* p) { return hn::LoadU(FloatTag(), p); }
+
+HWY_INLINE Vec load(const Bf16* p) {
+  const hn::RebindToUnsigned<FloatTag> du;
+  const hn::Rebind<std::uint16_t, FloatTag> d16;
+  const auto bits = hn::LoadU(d16, reinterpret_cast<const std::uint16_t*>(p));
+  return hn::BitCast(FloatTag(), hn::ShiftLeft<16>(hn::PromoteTo(du, bits)));
 }
 
-HWY_INLINE void store_f16(Vec v, std::uint16_t* p) {
-  const hn::Rebind<hwy::float16_t, FloatTag> d16;
-  hn::StoreU(hn::DemoteTo(d16, v), d16, reinterpret_cast<hwy::float16_t*>(p));
+HWY_INLINE Vec load(const F16* p) {
+  return hn::PromoteTo(FloatTag(), hn::LoadU(hn::Rebind<F16, FloatTag>(), p));
 }
 
-// --- rows ------------------------------------------------------------------------------------
+HWY_INLINE void store(Vec v, float* p) { hn::StoreU(v, FloatTag(), p); }
 
-template <class Load>
-HWY_INLINE void widen(const std::uint16_t* from, std::int64_t stride, std::int64_t n, float* to,
-                      Load load) {
-  const FloatTag d;
-  const std::int64_t step = lanes();
-  HWY_ALIGN std::uint16_t part[HWY_MAX_BYTES / sizeof(float)] = {};
-  HWY_ALIGN float wide[HWY_MAX_BYTES / sizeof(float)];
-  for (std::int64_t i = 0; i < n; i += step) {
-    const std::int64_t m = std::min(step, n - i);
-    if (stride == 1 && m == step) {
-      hn::StoreU(load(from + i), d, to + i);
-      continue;
-    }
-    for (std::int64_t j = 0; j < m; ++j) part[j] = from[(i + j) * stride];
-    hn::Store(load(part), d, wide);
-    std::memcpy(to + i, wide, static_cast<std::size_t>(m) * sizeof(float));
+HWY_INLINE void store(Vec v, Bf16* p) {
+  const hn::Rebind<std::uint16_t, FloatTag> d16;
+  const auto upper = hn::ShiftRight<16>(bf16_bits(v));
+  hn::StoreU(hn::TruncateTo(d16, upper), d16, reinterpret_cast<std::uint16_t*>(p));
+}
+
+HWY_INLINE void store(Vec v, F16* p) {
+  const hn::Rebind<F16, FloatTag> d16;
+  hn::StoreU(hn::DemoteTo(d16, v), d16, p);
+}
+
+/// The first n < lanes() elements, then zeros.
+template <class T>
+HWY_INLINE Vec load_part(const T* p, std::int64_t n) {
+  HWY_ALIGN T part[kMaxLanes] = {};
+  std::memcpy(part, p, static_cast<std::size_t>(n) * sizeof(T));
+  return load(part);
+}
+
+template <class T>
+HWY_INLINE void store_part(Vec v, T* p, std::int64_t n) {
+  HWY_ALIGN T part[kMaxLanes];
+  store(v, part);
+  std::memcpy(p, part, static_cast<std::size_t>(n) * sizeof(T));
+}
+
+/// v rounded to `dtype`, still float32.
+HWY_INLINE Vec round_to(DType dtype, Vec v) {
+  if (dtype == DType::bfloat16) {
+    const hn::RebindToUnsigned<FloatTag> du;
+    return hn::BitCast(FloatTag(), hn::And(bf16_bits(v), hn::Set(du, 0xFFFF0000U)));
   }
-}
-
-template <class Store>
-HWY_INLINE void narrow(const float* from, std::int64_t n, std::uint16_t* to, std::int64_t stride,
-                       Store store) {
-  const FloatTag d;
-  const std::int64_t step = lanes();
-  HWY_ALIGN std::uint16_t part[HWY_MAX_BYTES / sizeof(float)];
-  HWY_ALIGN float wide[HWY_MAX_BYTES / sizeof(float)] = {};
-  for (std::int64_t i = 0; i < n; i += step) {
-    const std::int64_t m = std::min(step, n - i);
-    if (stride == 1 && m == step) {
-      store(hn::LoadU(d, from + i), to + i);
-      continue;
-    }
-    std::memcpy(wide, from + i, static_cast<std::size_t>(m) * sizeof(float));
-    store(hn::Load(d, wide), part);
-    for (std::int64_t j = 0; j < m; ++j) to[(i + j) * stride] = part[j];
+  if (dtype == DType::float16) {
+    const hn::Rebind<F16, FloatTag> d16;
+    return hn::PromoteTo(FloatTag(), hn::DemoteTo(d16, v));
   }
+  return v;
 }
 
-/// `n` elements of `view` from element `at` on, as float32: in place where they are that already,
-/// else converted into `scratch`.
-HWY_INLINE const float* read(const RowView& view, std::int64_t at, std::int64_t n, float* scratch) {
-  if (view.dtype == DType::float32) {
-    const float* from = static_cast<const float*>(view.data) + at;
-    if (view.col_stride == 1) return from;
-    for (std::int64_t i = 0; i < n; ++i) scratch[i] = from[i * view.col_stride];
-    return scratch;
-  }
-  const std::uint16_t* from = static_cast<const std::uint16_t*>(view.data) + at;
-  if (view.dtype == DType::bfloat16)
-    widen(from, view.col_stride, n, scratch, [](const std::uint16_t* p) { return load_bf16(p); });
-  else
-    widen(from, view.col_stride, n, scratch, [](const std::uint16_t* p) { return load_f16(p); });
-  return scratch;
-}
-
-/// Where to compute a row of float32 that write() then brings to `view`: the view's own memory
-/// where it is float32 without gaps, else `scratch`.
-HWY_INLINE float* write_buffer(const RowView& view, std::int64_t at, float* scratch) {
-  const bool direct = view.dtype == DType::float32 && view.col_stride == 1;
-  return direct ? static_cast<float*>(view.data) + at : scratch;
-}
-
-HWY_INLINE void write(const float* from, const RowView& view, std::int64_t at, std::int64_t n) {
-  if (view.dtype == DType::float32) {
-    float* to = static_cast<float*>(view.data) + at;
-    if (to == from) return;
-    for (std::int64_t i = 0; i < n; ++i) to[i * view.col_stride] = from[i];
-    return;
-  }
-  std::uint16_t* to = static_cast<std::uint16_t*>(view.data) + at;
-  if (view.dtype == DType::bfloat16)
-    narrow(from, n, to, view.col_stride, [](Vec v, std::uint16_t* p) { store_bf16(v, p); });
-  else
-    narrow(from, n, to, view.col_stride, [](Vec v, std::uint16_t* p) { store_f16(v, p); });
-}
-
-/// values[i] = round(values[i]) to `dtype`, still float32.
-HWY_INLINE void round_to(DType dtype, float* values, std::int64_t n) {
-  if (dtype == DType::float32) return;
-  HWY_ALIGN std::uint16_t part[HWY_MAX_BYTES / sizeof(float)];
-  HWY_ALIGN float wide[HWY_MAX_BYTES / sizeof(float)] = {};
-  const FloatTag d;
-  const std::int64_t step = lanes();
-  for (std::int64_t i = 0; i < n; i += step) {
-    const std::size_t bytes = static_cast<std::size_t>(std::min(step, n - i)) * sizeof(float);
-    std::memcpy(wide, values + i, bytes);
-    if (dtype == DType::bfloat16) {
-      store_bf16(hn::Load(d, wide), part);
-      hn::Store(load_bf16(part), d, wide);
-    } else {
-      store_f16(hn::Load(d, wide), part);
-      hn::Store(load_f16(part), d, wide);
-    }
-    std::memcpy(values + i, wide, bytes);
-  }
-}
-
-// --- maps and sums ---------------------------------------------------------------------------
-
-template <int kInputs>
-struct Tail {  // the last n % lanes() elements of the inputs, padded with zeros
-  HWY_ALIGN float in[kInputs][HWY_MAX_BYTES / sizeof(float)] = {};
-
-  template <class... In>
-  HWY_INLINE Tail(std::int64_t from, std::int64_t n, const In*... inputs) {
-    int k = 0;
-    ((std::memcpy(in[k++], inputs + from, static_cast<std::size_t>(n - from) * sizeof(float))),
-     ...);
-  }
-};
-
-template <class F, std::size_t... I>
-HWY_INLINE Vec call_on_tail(F& f, const float (*in)[HWY_MAX_BYTES / sizeof(float)],
-                            std::index_sequence<I...> /*unused*/) {
-  return f(hn::Load(FloatTag(), in[I])...);
-}
+// --- maps and reductions ------------------------------------------------------------------------
 
 /// out[i] = f(in[i]...). out may be one of the inputs.
-template <class F, class... In>
-HWY_INLINE void map(std::int64_t n, float* out, F f, const In*... in) {
-  const FloatTag d;
+template <class F, class Out, class... In>
+HWY_INLINE void map(std::int64_t n, Out* out, F f, const In*... in) {
   const std::int64_t step = lanes();
   std::int64_t i = 0;
-  for (; i + step <= n; i += step) hn::StoreU(f(hn::LoadU(d, in + i)...), d, out + i);
-  if (i == n) return;
-  const Tail<sizeof...(In)> tail(i, n, in...);
-  HWY_ALIGN float result[HWY_MAX_BYTES / sizeof(float)];
-  hn::Store(call_on_tail(f, tail.in, std::index_sequence_for<In...>()), d, result);
-  std::memcpy(out + i, result, static_cast<std::size_t>(n - i) * sizeof(float));
+  for (; i + step <= n; i += step) store(f(load(in + i)...), out + i);
+  if (i < n) store_part(f(load_part(in + i, n - i)...), out + i, n - i);
 }
 
-/// Sum of f(in[i]...) where f of zeros is zero. Four accumulators per lane: the order is fixed by
-/// the vector width alone.
+/// op over all f(in[i]...), from `start`, its neutral element. Four accumulators per lane: the
+/// order is fixed by the vector width alone.
+template <class F, class Op, class... In>
+HWY_INLINE Vec reduce(std::int64_t n, Vec start, Op op, F f, const In*... in) {
+  const std::int64_t step = lanes();
+  Vec a0 = start;
+  Vec a1 = start;
+  Vec a2 = start;
+  Vec a3 = start;
+  std::int64_t i = 0;
+  for (; i + 4 * step <= n; i += 4 * step) {
+    a0 = op(a0, f(load(in + i)...));
+    a1 = op(a1, f(load(in + i + step)...));
+    a2 = op(a2, f(load(in + i + 2 * step)...));
+    a3 = op(a3, f(load(in + i + 3 * step)...));
+  }
+  for (; i + step <= n; i += step) a0 = op(a0, f(load(in + i)...));
+  if (i < n) {
+    const auto valid = hn::FirstN(FloatTag(), static_cast<std::size_t>(n - i));
+    a1 = op(a1, hn::IfThenElse(valid, f(load_part(in + i, n - i)...), start));
+  }
+  return op(op(a0, a1), op(a2, a3));
+}
+
+/// Sum of f(in[i]...).
 template <class F, class... In>
 HWY_INLINE float sum(std::int64_t n, F f, const In*... in) {
   const FloatTag d;
-  const std::int64_t step = lanes();
-  Vec s0 = hn::Zero(d);
-  Vec s1 = s0;
-  Vec s2 = s0;
-  Vec s3 = s0;
-  std::int64_t i = 0;
-  for (; i + 4 * step <= n; i += 4 * step) {
-    s0 = hn::Add(s0, f(hn::LoadU(d, in + i)...));
-    s1 = hn::Add(s1, f(hn::LoadU(d, in + i + step)...));
-    s2 = hn::Add(s2, f(hn::LoadU(d, in + i + 2 * step)...));
-    s3 = hn::Add(s3, f(hn::LoadU(d, in + i + 3 * step)...));
+  const auto add = [](Vec a, Vec b) { return hn::Add(a, b); };
+  return hn::GetLane(hn::SumOfLanes(d, reduce(n, hn::Zero(d), add, f, in...)));
+}
+
+/// Largest element; where there is a NaN, it or any other.
+template <class T>
+HWY_INLINE float max(std::int64_t n, const T* in) {
+  const FloatTag d;
+  const Vec start = hn::Set(d, -std::numeric_limits<float>::infinity());
+  const auto larger = [](Vec a, Vec b) { return hn::Max(a, b); };
+  return hn::GetLane(hn::MaxOfLanes(d, reduce(n, start, larger, [](Vec v) { return v; }, in)));
+}
+
+/// e^v to 1 ulp; infinite, zero and NaN where they belong (Highway's gives 0 for NaN, and wants
+/// arguments whose exponent fits).
+HWY_INLINE Vec exp(Vec v) {
+  const FloatTag d;
+  return hn::IfThenElse(hn::IsNaN(v), v, hn::Exp(d, hn::Min(v, hn::Set(d, 89.0F))));
+}
+
+// --- rows ---------------------------------------------------------------------------------------
+
+/// Calls f.template operator()<T>(): T is the element type of all these views where they share one
+/// and have unit column stride, so that rows are used in place; else float, and rows pass through
+/// scratch. Absent views do not count.
+template <class F>
+HWY_INLINE void dispatch(std::initializer_list<const RowView*> views, F&& f) {
+  const RowView& first = **views.begin();
+  const bool in_place = std::all_of(views.begin(), views.end(), [&](const RowView* v) {
+    return !*v || (v->dtype == first.dtype && v->col_stride == 1);
+  });
+  if (in_place && first.dtype == DType::bfloat16) return f.template operator()<Bf16>();
+  if (in_place && first.dtype == DType::float16) return f.template operator()<F16>();
+  f.template operator()<float>();
+}
+
+template <class From, class To>
+HWY_INLINE void convert(const From* from, std::int64_t from_stride, To* to, std::int64_t to_stride,
+                        std::int64_t n) {
+  if (from_stride == 1 && to_stride == 1) return map(n, to, [](Vec v) { return v; }, from);
+  HWY_ALIGN From in[kMaxLanes] = {};
+  HWY_ALIGN To out[kMaxLanes];
+  for (std::int64_t i = 0; i < n; i += lanes()) {
+    const std::int64_t m = std::min(lanes(), n - i);
+    for (std::int64_t j = 0; j < m; ++j) in[j] = from[(i + j) * from_stride];
+    store(load(in), out);
+    for (std::int64_t j = 0; j < m; ++j) to[(i + j) * to_stride] = out[j];
   }
-  for (; i + step <= n; i += step) s0 = hn::Add(s0, f(hn::LoadU(d, in + i)...));
-  if (i < n) {
-    const Tail<sizeof...(In)> tail(i, n, in...);
-    s1 = hn::Add(s1, call_on_tail(f, tail.in, std::index_sequence_for<In...>()));
+}
+
+/// `n` elements of `view` from element `at` on: in place where they are T side by side, else
+/// (T is float then) converted into `scratch`.
+template <class T = float>
+HWY_INLINE const T* read(const RowView& view, std::int64_t at, std::int64_t n, float* scratch) {
+  if constexpr (!std::is_same_v<T, float>) {
+    return static_cast<const T*>(view.data) + at;
+  } else {
+    const std::int64_t stride = view.col_stride;
+    if (view.dtype == DType::bfloat16)
+      convert(static_cast<const Bf16*>(view.data) + at, stride, scratch, 1, n);
+    else if (view.dtype == DType::float16)
+      convert(static_cast<const F16*>(view.data) + at, stride, scratch, 1, n);
+    else if (stride == 1)
+      return static_cast<const float*>(view.data) + at;
+    else
+      convert(static_cast<const float*>(view.data) + at, stride, scratch, 1, n);
+    return scratch;
   }
-  return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
+}
+
+/// Asks for the start of a row that is read next: the hardware's prefetcher stops at pages, which
+/// is where rows end. Measured on rms_norm: 14 % (float32) to 22 % (bfloat16) of the time.
+HWY_INLINE void prefetch(const RowView& view, const RowSpace& space, std::int64_t row,
+                         std::int64_t cols) {
+  if (row >= space.count || view.col_stride != 1) return;
+  const std::int64_t size = size_of(view.dtype);
+  const char* from = static_cast<const char*>(view.data) + view.offset(space, row) * size;
+  const std::int64_t bytes = std::min<std::int64_t>(cols * size, 16384);
+  for (std::int64_t i = 0; i < bytes; i += 64) hwy::Prefetch(from + i);
+}
+
+/// Past the caches: nobody would find an output of this size there, and a store that bypasses them
+/// need not read the line first (10 % of rms_norm's time).
+HWY_INLINE bool streams(const RowView& view, std::int64_t rows, std::int64_t cols) {
+  return view && rows * cols * size_of(view.dtype) >= (std::int64_t{32} << 20);
+}
+
+/// Where to compute a row that write() then brings to `view`: the view's own memory where it is T
+/// side by side and not `streamed`, else `scratch`.
+template <class T = float>
+HWY_INLINE T* write_buffer(const RowView& view, std::int64_t at, float* scratch,
+                           bool streamed = false) {
+  const bool in_place =
+      !std::is_same_v<T, float> || (view.dtype == DType::float32 && view.col_stride == 1);
+  return in_place && !streamed ? static_cast<T*>(view.data) + at : reinterpret_cast<T*>(scratch);
+}
+
+/// Copies with stores that bypass the caches.
+HWY_INLINE void stream_copy(const void* from, void* to, std::int64_t bytes) {
+  const hn::ScalableTag<std::uint8_t> d;
+  const auto step = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto* in = static_cast<const std::uint8_t*>(from);
+  auto* out = static_cast<std::uint8_t*>(to);
+  const std::int64_t head =
+      std::min<std::int64_t>(bytes, -reinterpret_cast<std::intptr_t>(out) & (step - 1));
+  std::memcpy(out, in, static_cast<std::size_t>(head));
+  std::int64_t i = head;
+  for (; i + step <= bytes; i += step) hn::Stream(hn::LoadU(d, in + i), d, out + i);
+  std::memcpy(out + i, in + i, static_cast<std::size_t>(bytes - i));
+}
+
+template <class T>
+HWY_INLINE void write(const T* from, const RowView& view, std::int64_t at, std::int64_t n) {
+  if constexpr (!std::is_same_v<T, float>) {
+    T* to = static_cast<T*>(view.data) + at;
+    if (to != from) stream_copy(from, to, n * static_cast<std::int64_t>(sizeof(T)));
+  } else {
+    const std::int64_t stride = view.col_stride;
+    float* to = static_cast<float*>(view.data) + at;
+    if (view.dtype == DType::bfloat16)
+      convert(from, 1, static_cast<Bf16*>(view.data) + at, stride, n);
+    else if (view.dtype == DType::float16)
+      convert(from, 1, static_cast<F16*>(view.data) + at, stride, n);
+    else if (stride != 1)
+      convert(from, 1, to, stride, n);
+    else if (to != from)
+      stream_copy(from, to, n * static_cast<std::int64_t>(sizeof(float)));
+  }
 }
 
 /// out = sum over slices of partials [slices, cols], in order; partials are overwritten.
