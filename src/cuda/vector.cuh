@@ -67,6 +67,19 @@ __device__ __forceinline__ void store(T* p, const float (&in)[N]) {
   vec.store(p);
 }
 
+/// For what is not read again soon: evicted first, so that L2 keeps what is.
+template <class T, int N>
+__device__ __forceinline__ void store_streaming(T* p, const float (&in)[N]) {
+  if constexpr (sizeof(T) * N == 16) {
+    Vector<T, N> vec;
+#pragma unroll
+    for (int i = 0; i < N; ++i) vec.raw.v[i] = from_float<T>(in[i]);
+    __stcs(reinterpret_cast<uint4*>(p), *reinterpret_cast<const uint4*>(&vec.raw));
+  } else {
+    store(p, in);
+  }
+}
+
 /// The same for a view whose type is known at run time only; `at` in elements from view.data.
 template <int N>
 __device__ __forceinline__ void load(const RowView& view, std::int64_t at, float (&out)[N]) {

@@ -248,7 +248,7 @@ def check(op: Operator, inputs: Inputs, options: Inputs, upstream_layout: str, s
 
 
 def _bits(t: Tensor | None) -> Tensor | None:
-    return None if t is None else t.contiguous().view(torch.uint8)
+    return None if t is None else t.contiguous().view(-1).view(torch.uint8)
 
 
 def _same(a: Tensor | None, b: Tensor | None) -> bool:

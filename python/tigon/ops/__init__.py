@@ -2,11 +2,14 @@
 
 from tigon.ops._library import Library, has_kernels, libraries
 from tigon.ops.add_rms_norm import add_rms_norm
+from tigon.ops.cross_entropy import CrossEntropyOutput, cross_entropy
 from tigon.ops.rms_norm import rms_norm
 
 __all__ = [
+    "CrossEntropyOutput",
     "Library",
     "add_rms_norm",
+    "cross_entropy",
     "has_kernels",
     "libraries",
     "rms_norm",

@@ -1,0 +1,184 @@
+"""Cross entropy of logits and integer labels. Contract and derivation: docs/ops/cross_entropy.md."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from tigon.ops._library import fake, operator
+
+Reduction = Literal["none", "mean", "sum"]
+_REDUCTIONS: dict[str, int] = {"none": 0, "mean": 1, "sum": 2}
+
+_forward = operator("cross_entropy_forward")
+_backward = operator("cross_entropy_backward")
+_scale = operator("cross_entropy_scale")
+_scale_inplace = operator("cross_entropy_scale_inplace")
+
+# True while autograd keeps the graph (retain_graph) for another backward. Not public in torch; where
+# it is missing, nothing is ever reused.
+_keeps_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
+
+
+class CrossEntropyOutput(NamedTuple):
+    """A loss with what was asked for beside it (None if not). Only `loss` has a gradient."""
+
+    loss: Tensor
+    z_loss: Tensor | None
+    token_accuracy: Tensor | None
+
+
+class _Options(NamedTuple):
+    """The tail of arguments that the operators share."""
+
+    ignore_index: int
+    label_smoothing: float
+    z_loss: float
+    softcap: float
+    logit_scale: float
+    reduction: int
+
+
+def cross_entropy(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    softcap: float | None = None,
+    logit_scale: float = 1.0,
+    reduction: Reduction = "mean",
+    return_z_loss: bool = False,
+    return_token_accuracy: bool = False,
+) -> Tensor | CrossEntropyOutput:
+    """``F.cross_entropy`` over the last axis, in float32 whatever the logits' dtype.
+
+    Args:
+        logits: ``[..., V]``, float32, bfloat16 or float16, any strides.
+        labels: ``[...]``, int64 or int32; ``ignore_index`` where a row does not count.
+        weight: ``[V]``, one weight per class, a constant. ``"mean"`` divides by the sum of the labels' weights.
+        label_smoothing: as in PyTorch: this part of the target is spread evenly over the classes.
+        z_loss: adds ``z_loss * logsumexp²`` for every row that counts.
+        softcap: replaces logits by ``softcap * tanh(logits / softcap)`` first.
+        logit_scale: multiplies the logits before that.
+        reduction: ``"mean"`` over the rows that count (NaN when there are none), ``"sum"`` or ``"none"``.
+        return_z_loss: also return the part of the loss that is z_loss.
+        return_token_accuracy: also return how often the label is the first of the largest logits: the mean over
+            the rows that count, or per row (0 in rows that do not) when ``reduction`` is ``"none"``.
+
+    Returns:
+        The loss, float32; a :class:`CrossEntropyOutput` when more was asked for. Rows whose label is ignored have
+        a gradient of exactly 0, whatever their logits and the incoming gradient.
+
+    Raises:
+        RuntimeError: a shape, dtype, device or option that does not fit, with the values; on the CPU also a label
+            outside the vocabulary. On CUDA such a label makes its row's loss and gradient NaN.
+    """
+    if reduction not in _REDUCTIONS:
+        raise ValueError(f"reduction must be 'none', 'mean' or 'sum', got {reduction!r}")
+    if softcap is not None and not softcap > 0:
+        raise ValueError(f"softcap must be positive or None, got {softcap}")
+    if weight is not None and weight.requires_grad:
+        raise ValueError("weight holds constants (as in F.cross_entropy), but requires a gradient")
+    options = _Options(ignore_index, label_smoothing, z_loss, softcap or 0.0, logit_scale, _REDUCTIONS[reduction])
+    wanted = return_z_loss, return_token_accuracy
+    if torch.is_grad_enabled() and logits.requires_grad:
+        out = _CrossEntropy.apply(logits, labels, weight, options, *wanted)
+    else:
+        out = _forward(logits, labels, weight, *options, *wanted, False, False)[:3]
+    return CrossEntropyOutput(*out) if any(wanted) else out[0]
+
+
+class _CrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        logits: Tensor,
+        labels: Tensor,
+        weight: Tensor | None,
+        options: _Options,
+        need_z_loss: bool,
+        need_accuracy: bool,
+    ) -> tuple[Tensor | None, ...]:
+        # A gradient that was divided by the number of rows before the loss scaler multiplied it would be lost
+        # below float16's range, and each row has its own factor without a reduction: both wait for backward.
+        waits = options.reduction == _REDUCTIONS["none"] or logits.dtype == torch.float16
+        loss, z_loss, accuracy, lse, divisor, dlogits = _forward(
+            logits, labels, weight, *options, need_z_loss, need_accuracy, waits, not waits
+        )
+        if waits:
+            ctx.save_for_backward(labels, logits, weight, lse, divisor)
+        else:
+            ctx.save_for_backward(labels, dlogits)
+        ctx.options = options
+        ctx.mark_non_differentiable(*(t for t in (z_loss, accuracy) if t is not None))
+        return loss, z_loss, accuracy
+
+    @staticmethod
+    def backward(ctx: Any, dloss: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        labels, *saved = ctx.saved_tensors
+        if len(saved) > 1:
+            dlogits = _backward(dloss, saved[0], labels, *saved[1:], *ctx.options)
+        elif torch.compiler.is_compiling() or _keeps_graph():
+            dlogits = _scale(dloss, saved[0], labels, ctx.options.ignore_index)
+        else:
+            (dlogits,) = saved
+            _scale_inplace(dloss, dlogits, labels, ctx.options.ignore_index)
+            torch.autograd.graph.increment_version(dlogits)
+        return dlogits, None, None, None, None, None
+
+
+@fake("cross_entropy_forward")
+def _(
+    logits: Tensor,
+    labels: Tensor,
+    weight: Tensor | None,
+    ignore_index: int,
+    label_smoothing: float,
+    z_loss: float,
+    softcap: float,
+    logit_scale: float,
+    reduction: int,
+    need_z_loss: bool,
+    need_accuracy: bool,
+    need_lse: bool,
+    need_dlogits: bool,
+) -> tuple[Tensor | None, ...]:
+    def column() -> Tensor:
+        return logits.new_empty(labels.shape, dtype=torch.float32)
+
+    def result() -> Tensor:
+        return column() if reduction == _REDUCTIONS["none"] else logits.new_empty((), dtype=torch.float32)
+
+    return (
+        result(),
+        result() if need_z_loss else None,
+        result() if need_accuracy else None,
+        column() if need_lse else None,
+        logits.new_empty((), dtype=torch.float32) if need_lse and reduction == _REDUCTIONS["mean"] else None,
+        torch.empty_like(logits) if need_dlogits else None,
+    )
+
+
+@fake("cross_entropy_inplace")
+def _(logits: Tensor, labels: Tensor, *_: Any) -> Tensor:
+    return logits.new_empty(labels.shape, dtype=torch.float32)
+
+
+@fake("cross_entropy_backward")
+def _(dloss: Tensor, logits: Tensor, *_: Any) -> Tensor:
+    return torch.empty_like(logits)
+
+
+@fake("cross_entropy_scale")
+def _(dloss: Tensor, dlogits: Tensor, labels: Tensor, ignore_index: int) -> Tensor:
+    return torch.empty_like(dlogits)
+
+
+@fake("cross_entropy_scale_inplace")
+def _(dloss: Tensor, dlogits: Tensor, labels: Tensor, ignore_index: int) -> None:
+    return None

@@ -1,0 +1,313 @@
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/cross_entropy.cpp"
+#include "kernels/cross_entropy.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "cpu/foreach_target.h"  // before simd-inl.h
+#include "cpu/scratch.h"
+#include "cpu/simd-inl.h"
+#include "kernels/registry.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tigon {
+namespace HWY_NAMESPACE {
+
+float* at_row(const RowView& view, const RowSpace& rows, std::int64_t row) {
+  return static_cast<float*>(view.data) + view.offset(rows, row);
+}
+
+template <class T>
+HWY_INLINE float value(const T* p) {
+  return hn::GetLane(load_part(p, 1));
+}
+
+HWY_INLINE Vec tanh(Vec v) { return hn::Tanh(FloatTag(), v); }
+
+/// Class weights as float32, or ones, and their sum.
+class ClassWeights {
+ public:
+  ClassWeights(const RowView& weight, std::int64_t cols) : scratch_(1, weight ? cols : 1) {
+    total_ = static_cast<float>(cols);
+    if (!weight) return;
+    values_ = read(weight, 0, cols, scratch_[0]);
+    total_ = sum(cols, [](Vec w) { return w; }, values_);
+  }
+
+  const float* values() const { return values_; }  // null: ones
+  float total() const { return total_; }
+  float operator[](std::int64_t v) const { return values_ == nullptr ? 1.0F : values_[v]; }
+
+ private:
+  Scratch scratch_;
+  const float* values_ = nullptr;
+  float total_;
+};
+
+bool is_identity(const LogitMap& map) { return map.outer == 1.0F && map.inner == 0.0F; }
+
+/// x of one row: the logits themselves, or mapped into scratch (T is float then).
+template <class T>
+HWY_INLINE const T* mapped_row(const CrossEntropyRows& in, std::int64_t row, float* scratch) {
+  const T* z = read<T>(in.logits, in.logits.offset(in.rows, row), in.cols, scratch);
+  if constexpr (std::is_same_v<T, float>) {
+    const FloatTag d;
+    const Vec outer = hn::Set(d, in.map.outer);
+    const Vec inner = hn::Set(d, in.map.inner);
+    if (is_identity(in.map)) return z;
+    if (in.map.inner == 0.0F)
+      map(in.cols, scratch, [&](Vec v) { return hn::Mul(v, outer); }, z);
+    else
+      map(in.cols, scratch, [&](Vec v) { return hn::Mul(tanh(hn::Mul(v, inner)), outer); }, z);
+    return scratch;
+  }
+  return z;
+}
+
+/// e = exp(x - shift), and its sum; in pieces that stay in the first-level cache.
+template <class T>
+HWY_INLINE float exponentials(std::int64_t n, const T* x, float shift, float* e) {
+  constexpr std::int64_t kPiece = 2048;
+  const Vec s = hn::Set(FloatTag(), shift);
+  float total = 0.0F;
+  for (std::int64_t i = 0; i < n; i += kPiece) {
+    const std::int64_t m = std::min(kPiece, n - i);
+    map(m, e + i, [&](Vec v) { return exp(hn::Sub(v, s)); }, x + i);
+    total += sum(m, [](Vec v) { return v; }, e + i);
+  }
+  return total;
+}
+
+/// dx[v] = factor * (softmax * e[v] - smooth * w[v] - target * [v = label]); the factor comes last,
+/// for what cancels inside to cancel exactly.
+struct Gradient {
+  float softmax;
+  float smooth;
+  float target;
+  float factor;
+};
+
+/// Writes dz, from dx; e is overwritten.
+template <class T>
+HWY_INLINE void write_gradient(const CrossEntropyRows& in, const ClassWeights& weights,
+                               const Gradient& g, std::int64_t label, const T* x, float* e,
+                               const RowView& dlogits, std::int64_t row) {
+  const FloatTag d;
+  const Vec softmax = hn::Set(d, g.softmax);
+  const Vec smooth = hn::Set(d, g.smooth);
+  const Vec factor = hn::Set(d, g.factor);
+  const float rest = g.softmax * e[label] - g.smooth * weights[label];
+  if (weights.values() != nullptr && g.smooth != 0.0F) {
+    const auto dx = [&](Vec p, Vec w) {
+      return hn::Mul(factor, hn::NegMulAdd(smooth, w, hn::Mul(softmax, p)));
+    };
+    map(in.cols, e, dx, e, weights.values());
+  } else {
+    map(in.cols, e, [&](Vec p) { return hn::Mul(factor, hn::MulSub(softmax, p, smooth)); }, e);
+  }
+  e[label] = g.factor * (rest - g.target);
+  if (in.map.inner != 0.0F) {
+    const Vec one = hn::Set(d, 1.0F);
+    const Vec down = hn::Set(d, 1.0F / in.map.outer);
+    const auto slope = [&](Vec v, Vec c) {
+      const Vec t = hn::Mul(c, down);
+      return hn::Mul(v, hn::NegMulAdd(t, t, one));
+    };
+    map(in.cols, e, slope, e, x);
+  }
+  write(e, dlogits, dlogits.offset(in.rows, row), in.cols);
+}
+
+void write_zeros(const CrossEntropyRows& in, const RowView& dlogits, std::int64_t row, float* e) {
+  std::fill(e, e + in.cols, 0.0F);
+  write(e, dlogits, dlogits.offset(in.rows, row), in.cols);
+}
+
+/// The coefficients of one row whose gradient is multiplied by `factor`, but for the sum of e.
+Gradient coefficients(const CrossEntropyRows& in, const ClassWeights& weights, std::int64_t label,
+                      float lse, float factor) {
+  const float target = (1.0F - in.label_smoothing) * weights[label];
+  const float smooth = in.label_smoothing / static_cast<float>(in.cols);
+  const float mass = target + smooth * weights.total();
+  return {mass + 2.0F * in.z_loss * lse, smooth, target,
+          factor * in.map.outer * (in.map.inner == 0.0F ? 1.0F : in.map.inner)};
+}
+
+template <class T>
+void forward_rows(const Context& ctx, const CrossEntropyForward& p) {
+  const CrossEntropyRows& in = p.in;
+  const std::int64_t n = in.cols;
+  const ClassWeights weights(in.weight, n);
+  const float inverse = p.divisor == nullptr ? 1.0F : 1.0F / *p.divisor;
+  const auto put = [&](const RowView& view, std::int64_t row, float v) {
+    if (view) *at_row(view, in.rows, row) = v;
+  };
+
+  ctx.parallel_for(in.rows.count, row_grain(n), [&](std::int64_t begin, std::int64_t end) {
+    const Scratch scratch(2, n);
+    float* e = scratch[1];
+    for (std::int64_t row = begin; row < end; ++row) {
+      const std::int64_t label = load_integer(in.labels, in.labels.offset(in.rows, row));
+      if (label == in.ignore_index) {
+        for (const RowView* v : {&p.loss, &p.z_loss, &p.correct, &p.lse}) put(*v, row, 0.0F);
+        if (p.dlogits) write_zeros(in, p.dlogits, row, e);
+        continue;
+      }
+      const T* x = mapped_row<T>(in, row, scratch[0]);
+      const float largest = max(n, x);
+      const float log_sum = std::log(exponentials(n, x, largest, e));
+      const float lse = largest + log_sum;
+      const float at_label = value(x + label);
+      const float row_weight = p.row_weight ? *at_row(p.row_weight, in.rows, row) : 1.0F;
+
+      // lse - x[label] without the cancellation of adding the largest first.
+      float loss = (1.0F - in.label_smoothing) * weights[label] * (largest - at_label + log_sum);
+      if (in.label_smoothing > 0.0F) {
+        const float dot =
+            weights.values() == nullptr
+                ? sum(
+                      n, [](Vec v) { return v; }, x)
+                : sum(n, [](Vec v, Vec w) { return hn::Mul(v, w); }, x, weights.values());
+        loss += in.label_smoothing / static_cast<float>(n) * (weights.total() * lse - dot);
+      }
+      const float z_loss = in.z_loss * lse * lse;
+      put(p.loss, row, row_weight * (loss + z_loss));
+      put(p.z_loss, row, row_weight * z_loss);
+      put(p.lse, row, lse);
+      if (p.correct) {
+        const bool first = at_label == largest && (label == 0 || max(label, x) < largest);
+        put(p.correct, row, first ? 1.0F : 0.0F);
+      }
+      if (!p.dlogits) continue;
+      Gradient g = coefficients(in, weights, label, lse, row_weight * inverse);
+      g.softmax *= std::exp(-log_sum);
+      write_gradient(in, weights, g, label, x, e, p.dlogits, row);
+    }
+  });
+}
+
+template <class T>
+void backward_rows(const Context& ctx, const CrossEntropyBackward& p) {
+  const CrossEntropyRows& in = p.in;
+  const ClassWeights weights(in.weight, in.cols);
+  const float inverse = p.divisor == nullptr ? 1.0F : 1.0F / *p.divisor;
+
+  ctx.parallel_for(in.rows.count, row_grain(in.cols), [&](std::int64_t begin, std::int64_t end) {
+    const Scratch scratch(2, in.cols);
+    float* e = scratch[1];
+    for (std::int64_t row = begin; row < end; ++row) {
+      const std::int64_t label = load_integer(in.labels, in.labels.offset(in.rows, row));
+      if (label == in.ignore_index) {
+        write_zeros(in, p.dlogits, row, e);
+        continue;
+      }
+      const T* x = mapped_row<T>(in, row, scratch[0]);
+      const float lse = *at_row(p.lse, in.rows, row);
+      const Vec shift = hn::Set(FloatTag(), lse);
+      map(in.cols, e, [&](Vec v) { return exp(hn::Sub(v, shift)); }, x);
+      const float factor = *at_row(p.dloss, in.rows, row) * inverse;
+      write_gradient(in, weights, coefficients(in, weights, label, lse, factor), label, x, e,
+                     p.dlogits, row);
+    }
+  });
+}
+
+template <class F>
+void dispatch_logits(const CrossEntropyRows& in, F&& f) {
+  if (is_identity(in.map)) return dispatch({&in.logits}, f);
+  f.template operator()<float>();
+}
+
+void forward(const Context& ctx, const CrossEntropyForward& p) {
+  dispatch_logits(p.in, [&]<class T>() { forward_rows<T>(ctx, p); });
+}
+
+void backward(const Context& ctx, const CrossEntropyBackward& p) {
+  dispatch_logits(p.in, [&]<class T>() { backward_rows<T>(ctx, p); });
+}
+
+void scale(const Context& ctx, const CrossEntropyScale& p) {
+  if (*p.dloss == 1.0F && p.out.data == p.dlogits.data) return;
+  const Vec factor = hn::Set(FloatTag(), *p.dloss);
+  ctx.parallel_for(p.rows.count, row_grain(p.cols), [&](std::int64_t begin, std::int64_t end) {
+    const Scratch scratch(2, p.cols);
+    for (std::int64_t row = begin; row < end; ++row) {
+      float* out = scratch[1];
+      if (load_integer(p.labels, p.labels.offset(p.rows, row)) == p.ignore_index) {
+        std::fill(out, out + p.cols, 0.0F);
+      } else {
+        const float* g = read(p.dlogits, p.dlogits.offset(p.rows, row), p.cols, scratch[0]);
+        map(p.cols, out, [&](Vec v) { return hn::Mul(v, factor); }, g);
+      }
+      write(out, p.out, p.out.offset(p.rows, row), p.cols);
+    }
+  });
+}
+
+/// A few numbers per row: one thread, in double, row by row.
+void sum_rows(const Context& /*ctx*/, const CrossEntropyReduce& p) {
+  const ClassWeights class_weights(p.weight, p.cols);
+  const auto get = [&](const RowView& view, std::int64_t row) {
+    return view ? double{*at_row(view, p.rows, row)} : 0.0;
+  };
+  double loss = 0.0;
+  double z_loss = 0.0;
+  double correct = 0.0;
+  double count = 0.0;
+  double weights = 0.0;
+  for (std::int64_t row = 0; row < p.rows.count; ++row) {
+    const std::int64_t label = load_integer(p.labels, p.labels.offset(p.rows, row));
+    if (label == p.ignore_index) continue;
+    loss += get(p.loss, row);
+    z_loss += get(p.z_loss, row);
+    correct += get(p.correct, row);
+    count += 1.0;
+    weights += double{class_weights[label]};
+  }
+  const double given = p.given_divisor == nullptr ? weights : double{*p.given_divisor};
+  const double divisor = p.mean ? given : 1.0;
+  if (p.total_loss != nullptr) *p.total_loss = static_cast<float>(loss / divisor);
+  if (p.total_z_loss != nullptr) *p.total_z_loss = static_cast<float>(z_loss / divisor);
+  if (p.token_accuracy != nullptr) *p.token_accuracy = static_cast<float>(correct / count);
+  if (p.divisor != nullptr) *p.divisor = static_cast<float>(weights);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tigon
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tigon {
+namespace {
+
+HWY_EXPORT(forward);
+HWY_EXPORT(backward);
+HWY_EXPORT(scale);
+HWY_EXPORT(sum_rows);
+
+const RegisterKernel<CrossEntropyForward> kForward(DeviceType::cpu,
+                                                   {.launch = [](const Context& ctx,
+                                                                 const CrossEntropyForward& p) {
+                                                     HWY_DYNAMIC_DISPATCH(forward)(ctx, p);
+                                                   }});
+const RegisterKernel<CrossEntropyBackward> kBackward(DeviceType::cpu,
+                                                     {.launch = [](const Context& ctx,
+                                                                   const CrossEntropyBackward& p) {
+                                                       HWY_DYNAMIC_DISPATCH(backward)(ctx, p);
+                                                     }});
+const RegisterKernel<CrossEntropyScale> kScale(DeviceType::cpu,
+                                               {.launch = [](const Context& ctx,
+                                                             const CrossEntropyScale& p) {
+                                                 HWY_DYNAMIC_DISPATCH(scale)(ctx, p);
+                                               }});
+const RegisterKernel<CrossEntropyReduce> kReduce(DeviceType::cpu,
+                                                 {.launch = [](const Context& ctx,
+                                                               const CrossEntropyReduce& p) {
+                                                   HWY_DYNAMIC_DISPATCH(sum_rows)(ctx, p);
+                                                 }});
+
+}  // namespace
+}  // namespace tigon
+#endif  // HWY_ONCE

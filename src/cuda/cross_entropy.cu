@@ -1,0 +1,404 @@
+#include "kernels/cross_entropy.h"
+
+#include <algorithm>
+#include <cfloat>
+
+#include "cuda/config/rows.h"
+#include "cuda/device.h"
+#include "cuda/dispatch.cuh"
+#include "cuda/reduce.cuh"
+#include "cuda/sweep.cuh"
+#include "cuda/vector.cuh"
+#include "kernels/registry.h"
+
+namespace tigon::cuda {
+namespace {
+
+// --- one row ------------------------------------------------------------------------------------
+
+/// What a thread knows of the label of its row; rows past the end count as ignored.
+struct Label {
+  std::int64_t value;
+  bool counts;  // not ignored
+  bool known;   // counts, and lies in the vocabulary
+
+  __device__ __forceinline__ Label(const CrossEntropyRows& in, std::int64_t row, bool active) {
+    value = active ? load_integer(in.labels, in.labels.offset(in.rows, row)) : 0;
+    counts = active && value != in.ignore_index;
+    known = counts && value >= 0 && value < in.cols;
+  }
+};
+
+__device__ __forceinline__ float& at_row(const RowView& view, const RowSpace& rows,
+                                         std::int64_t row) {
+  return static_cast<float*>(view.data)[view.offset(rows, row)];
+}
+
+template <class T>
+__device__ __forceinline__ T* row_of(const RowView& view, const RowSpace& rows, std::int64_t row) {
+  return static_cast<T*>(view.data) + view.offset(rows, row);
+}
+
+__device__ __forceinline__ float class_weight(const RowView& weight, std::int64_t v) {
+  if (!weight) return 1.0F;
+  float w[1];
+  load(weight, v * weight.col_stride, w);
+  return w[0];
+}
+
+/// x of W logits.
+template <class T, int W>
+__device__ __forceinline__ void load_mapped(const CrossEntropyRows& in, const T* z,
+                                            std::int64_t col, float (&x)[W]) {
+  load(z + col * in.logits.col_stride, x);
+#pragma unroll
+  for (int i = 0; i < W; ++i)
+    x[i] = in.map.outer * (in.map.inner == 0.0F ? x[i] : tanhf(in.map.inner * x[i]));
+}
+
+/// Largest x and sum of exp(x - largest), in one reading. The start is finite, so that rows of
+/// -Inf need no special care: exp(-Inf - start) is 0, and NaN and +Inf still give NaN.
+struct OnlineSum {
+  float largest = -FLT_MAX;
+  float sum = 0.0F;
+
+  template <int W>
+  __device__ __forceinline__ void add(const float (&x)[W]) {
+    float m = largest;
+#pragma unroll
+    for (int i = 0; i < W; ++i) m = fmaxf(m, x[i]);
+    if (m > largest) {
+      sum *= __expf(largest - m);
+      largest = m;
+    }
+#pragma unroll
+    for (int i = 0; i < W; ++i) sum += __expf(x[i] - largest);
+  }
+};
+
+/// dx[v] = factor * (softmax * exp(x[v] - lse) - smooth * w[v] - target * [v = label]), then dz;
+/// the factor comes last, for what cancels inside to cancel exactly.
+struct Gradient {
+  float lse;
+  float softmax;
+  float smooth;
+  float target;
+  float factor;
+
+  __device__ __forceinline__ Gradient(const CrossEntropyRows& in, float label_weight,
+                                      float total_weight, float row_lse, float row_factor)
+      : lse(row_lse) {
+    factor = row_factor * in.map.outer * (in.map.inner == 0.0F ? 1.0F : in.map.inner);
+    target = (1.0F - in.label_smoothing) * label_weight;
+    smooth = in.label_smoothing / static_cast<float>(in.cols);
+    softmax = target + smooth * total_weight + 2.0F * in.z_loss * lse;
+  }
+
+  /// From W values of x to their gradients.
+  template <int W>
+  __device__ __forceinline__ void apply(const CrossEntropyRows& in, std::int64_t label,
+                                        std::int64_t col, float (&x)[W]) const {
+    const std::int64_t away = label - col;
+#pragma unroll
+    for (int i = 0; i < W; ++i) {
+      float g = softmax * __expf(x[i] - lse);
+      if (smooth != 0.0F) g -= smooth * class_weight(in.weight, col + i);
+      if (i == away) g -= target;
+      const float t = x[i] / in.map.outer;
+      x[i] = factor * (in.map.inner == 0.0F ? g : g * (1.0F - t * t));
+    }
+  }
+};
+
+/// Stores W values at `col` of a row whose alignment may differ from that of the row swept.
+template <class T, int W>
+__device__ __forceinline__ void store_at(const RowView& view, T* row, std::int64_t col,
+                                         bool together, const float (&x)[W]) {
+  if constexpr (W == 1) {
+    store(row + col * view.col_stride, x);
+  } else if (together) {
+    store_streaming(row + col, x);
+  } else {
+#pragma unroll
+    for (int i = 0; i < W; ++i) row[col + i] = from_float<T>(x[i]);
+  }
+}
+
+template <class T>
+__device__ __forceinline__ bool same_alignment(const T* a, const T* b) {
+  return (reinterpret_cast<std::uintptr_t>(a) - reinterpret_cast<std::uintptr_t>(b)) % 16 == 0;
+}
+
+template <class T, int N>
+__device__ __forceinline__ void write_zeros(const RowView& view, T* row, std::int64_t cols) {
+  RowSweep<T, N>(row, cols).visit([&](auto width, std::int64_t col) {
+    const float zeros[width.value] = {};
+    store_at(view, row, col, true, zeros);
+  });
+}
+
+template <class T, int N>
+__device__ __forceinline__ void write_gradient(const CrossEntropyRows& in, const Gradient& g,
+                                               const Label& label, const T* z,
+                                               const RowView& dlogits, T* out) {
+  const bool together = same_alignment(z, out);
+  RowSweep<T, N>(z, in.cols).reverse([&](auto width, std::int64_t col) {
+    float x[width.value];
+    load_mapped(in, z, col, x);
+    g.apply(in, label.value, col, x);
+    store_at(dlogits, out, col, together, x);
+  });
+}
+
+// --- kernels ------------------------------------------------------------------------------------
+
+template <class T, int N>
+__global__ void __launch_bounds__(1024) forward(const CrossEntropyForward p) {
+  extern __shared__ float shared[];
+  const CrossEntropyRows& in = p.in;
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
+  // Every thread of a block makes the same number of turns: reduce_row needs them all.
+  for (std::int64_t first = blockIdx.x * static_cast<std::int64_t>(blockDim.y);
+       first < in.rows.count; first += step) {
+    const std::int64_t row = first + threadIdx.y;
+    const bool active = row < in.rows.count;
+    const Label label(in, row, active);
+    const T* z = active ? row_of<const T>(in.logits, in.rows, row) : nullptr;
+    float at_label[1] = {NAN};
+    if (label.known) load_mapped(in, z, label.value, at_label);
+
+    OnlineSum online;
+    float dot = 0.0F;           // sum of w * x
+    float total_weight = 0.0F;  // sum of w
+    float beaten = 0.0F;        // 1 when another class comes before the label
+    RowSweep<T, N>(z, label.counts ? in.cols : 0).visit([&](auto width, std::int64_t col) {
+      float x[width.value];
+      load_mapped(in, z, col, x);
+      online.add(x);
+      if (in.label_smoothing > 0.0F) {
+#pragma unroll
+        for (int i = 0; i < width.value; ++i) {
+          const float w = class_weight(in.weight, col + i);
+          dot += w * x[i];
+          total_weight += w;
+        }
+      }
+      if (p.correct) {
+#pragma unroll
+        for (int i = 0; i < width.value; ++i)
+          if (x[i] > at_label[0] || (x[i] == at_label[0] && col + i < label.value)) beaten = 1.0F;
+      }
+    });
+    __syncwarp();  // the logit of the label is read before any thread overwrites it
+
+    const float largest = reduce_row(online.largest, blockDim.x, shared, Max());
+    const float scaled = online.sum * __expf(online.largest - largest);
+    const float log_sum = logf(reduce_row(scaled, blockDim.x, shared, Sum()));
+    const float lse = largest + log_sum;
+    if (in.label_smoothing > 0.0F) {
+      dot = reduce_row(dot, blockDim.x, shared, Sum());
+      total_weight = reduce_row(total_weight, blockDim.x, shared, Sum());
+    }
+    if (p.correct) beaten = reduce_row(beaten, blockDim.x, shared, Max());
+    if (!active) continue;
+
+    const float label_weight = label.known ? class_weight(in.weight, label.value) : NAN;
+    const float row_weight = p.row_weight ? at_row(p.row_weight, in.rows, row) : 1.0F;
+    if (threadIdx.x == 0) {
+      // lse - x[label] without the cancellation of adding the largest first.
+      float loss = (1.0F - in.label_smoothing) * label_weight * (largest - at_label[0] + log_sum);
+      if (in.label_smoothing > 0.0F)
+        loss += in.label_smoothing / static_cast<float>(in.cols) * (total_weight * lse - dot);
+      const float z_loss = in.z_loss * lse * lse;
+      const auto put = [&](const RowView& view, float v) {
+        if (view) at_row(view, in.rows, row) = label.counts ? v : 0.0F;
+      };
+      put(p.loss, row_weight * (loss + z_loss));
+      put(p.z_loss, row_weight * z_loss);
+      put(p.correct, label.known ? 1.0F - beaten : 0.0F);
+      put(p.lse, lse);
+    }
+    if (!p.dlogits) continue;
+    T* out = row_of<T>(p.dlogits, in.rows, row);
+    if (!label.counts) {
+      write_zeros<T, N>(p.dlogits, out, in.cols);
+      continue;
+    }
+    const float factor = p.divisor == nullptr ? row_weight : row_weight / *p.divisor;
+    const Gradient g(in, label_weight, total_weight, lse, factor);
+    write_gradient<T, N>(in, g, label, z, p.dlogits, out);
+  }
+}
+
+template <class T, int N>
+__global__ void __launch_bounds__(1024) backward(const CrossEntropyBackward p) {
+  extern __shared__ float shared[];
+  const CrossEntropyRows& in = p.in;
+  float total_weight = 0.0F;
+  if (in.label_smoothing > 0.0F) {
+    for (std::int64_t v = threadIdx.x; v < in.cols; v += blockDim.x)
+      total_weight += class_weight(in.weight, v);
+    total_weight = reduce_row(total_weight, blockDim.x, shared, Sum());
+  }
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
+  for (std::int64_t row = blockIdx.x * static_cast<std::int64_t>(blockDim.y) + threadIdx.y;
+       row < in.rows.count; row += step) {
+    const Label label(in, row, true);
+    T* out = row_of<T>(p.dlogits, in.rows, row);
+    if (!label.counts) {
+      write_zeros<T, N>(p.dlogits, out, in.cols);
+      continue;
+    }
+    const float label_weight = label.known ? class_weight(in.weight, label.value) : NAN;
+    const float dloss = at_row(p.dloss, in.rows, row);
+    const float factor = p.divisor == nullptr ? dloss : dloss / *p.divisor;
+    const Gradient g(in, label_weight, total_weight, at_row(p.lse, in.rows, row), factor);
+    write_gradient<T, N>(in, g, label, row_of<const T>(in.logits, in.rows, row), p.dlogits, out);
+  }
+}
+
+template <class T, int N>
+__global__ void __launch_bounds__(1024) scale(const CrossEntropyScale p) {
+  const float factor = *p.dloss;
+  if (factor == 1.0F && p.out.data == p.dlogits.data) return;
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
+  for (std::int64_t row = blockIdx.x * static_cast<std::int64_t>(blockDim.y) + threadIdx.y;
+       row < p.rows.count; row += step) {
+    const T* in = row_of<const T>(p.dlogits, p.rows, row);
+    T* out = row_of<T>(p.out, p.rows, row);
+    if (load_integer(p.labels, p.labels.offset(p.rows, row)) == p.ignore_index) {
+      write_zeros<T, N>(p.out, out, p.cols);
+      continue;
+    }
+    const bool together = same_alignment(in, out);
+    RowSweep<T, N>(in, p.cols).visit([&](auto width, std::int64_t col) {
+      float g[width.value];
+      load(in + col * p.dlogits.col_stride, g);
+#pragma unroll
+      for (int i = 0; i < width.value; ++i) g[i] *= factor;
+      store_at(p.out, out, col, together, g);
+    });
+  }
+}
+
+// --- sums over rows: partial sums per block, then the blocks in order
+// ------------------------------
+
+constexpr int kSums = 5;  // loss, z_loss, correct, rows that count, their weights
+constexpr int kSumThreads = 256;
+constexpr std::int64_t kSumBlocks = 64;
+
+__device__ void finish(const CrossEntropyReduce& p, const double (&sums)[kSums]) {
+  const double given = p.given_divisor == nullptr ? sums[4] : double{*p.given_divisor};
+  const double divisor = p.mean ? given : 1.0;
+  if (p.total_loss != nullptr) *p.total_loss = static_cast<float>(sums[0] / divisor);
+  if (p.total_z_loss != nullptr) *p.total_z_loss = static_cast<float>(sums[1] / divisor);
+  if (p.token_accuracy != nullptr) *p.token_accuracy = static_cast<float>(sums[2] / sums[3]);
+  if (p.divisor != nullptr) *p.divisor = static_cast<float>(sums[4]);
+}
+
+__global__ void sum_rows(const CrossEntropyReduce p, double* partials) {
+  __shared__ double shared[kSums][kSumThreads];
+  const auto get = [&](const RowView& view, std::int64_t row) {
+    return view ? double{at_row(view, p.rows, row)} : 0.0;
+  };
+  double sums[kSums] = {};
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kSumThreads;
+  for (std::int64_t row = blockIdx.x * std::int64_t{kSumThreads} + threadIdx.x; row < p.rows.count;
+       row += step) {
+    const std::int64_t label = load_integer(p.labels, p.labels.offset(p.rows, row));
+    if (label == p.ignore_index) continue;
+    sums[0] += get(p.loss, row);
+    sums[1] += get(p.z_loss, row);
+    sums[2] += get(p.correct, row);
+    sums[3] += 1.0;
+    // A label out of range has made its row NaN already; the others keep their gradients.
+    if (label >= 0 && label < p.cols) sums[4] += double{class_weight(p.weight, label)};
+  }
+  for (int k = 0; k < kSums; ++k) shared[k][threadIdx.x] = sums[k];
+  for (int half = kSumThreads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half)
+      for (int k = 0; k < kSums; ++k) shared[k][threadIdx.x] += shared[k][threadIdx.x + half];
+  }
+  if (threadIdx.x > 0) return;
+  for (int k = 0; k < kSums; ++k) sums[k] = shared[k][0];
+  if (gridDim.x == 1) return finish(p, sums);
+  for (int k = 0; k < kSums; ++k) partials[blockIdx.x * kSums + k] = sums[k];
+}
+
+__global__ void sum_blocks(const CrossEntropyReduce p, const double* partials, int blocks) {
+  double sums[kSums] = {};
+  for (int b = 0; b < blocks; ++b)
+    for (int k = 0; k < kSums; ++k) sums[k] += partials[b * kSums + k];
+  finish(p, sums);
+}
+
+// --- launches
+// -------------------------------------------------------------------------------------
+
+/// One or more blocks' worth of threads along a row, several rows per block where they are short.
+template <class Params, class Launch>
+void launch_rows(const Context& ctx, const RowSpace& rows, std::int64_t cols, const RowView& in,
+                 const RowView& out, Launch&& run) {
+  if (rows.count == 0) return;
+  const bool side_by_side = in.col_stride == 1 && (!out || out.col_stride == 1);
+  dispatch(in.dtype, side_by_side, [&]<class T, int N>() {
+    const RowLaunch launch = choose_row_launch(rows.count, cols, N);
+    run.template operator()<T, N>(
+        launch.blocks, dim3(launch.threads_per_row, launch.rows_per_block),
+        launch.shared_floats * sizeof(float), static_cast<cudaStream_t>(ctx.stream));
+  });
+}
+
+void launch_forward(const Context& ctx, const CrossEntropyForward& p) {
+  const CrossEntropyRows& in = p.in;
+  launch_rows<CrossEntropyForward>(
+      ctx, in.rows, in.cols, in.logits, p.dlogits,
+      [&]<class T, int N>(unsigned blocks, dim3 threads, std::size_t shared, cudaStream_t stream) {
+        forward<T, N><<<blocks, threads, shared, stream>>>(p);
+      });
+  check(cudaGetLastError(), "cross_entropy_forward");
+}
+
+void launch_backward(const Context& ctx, const CrossEntropyBackward& p) {
+  const CrossEntropyRows& in = p.in;
+  launch_rows<CrossEntropyBackward>(
+      ctx, in.rows, in.cols, in.logits, p.dlogits,
+      [&]<class T, int N>(unsigned blocks, dim3 threads, std::size_t shared, cudaStream_t stream) {
+        backward<T, N><<<blocks, threads, shared, stream>>>(p);
+      });
+  check(cudaGetLastError(), "cross_entropy_backward");
+}
+
+void launch_scale(const Context& ctx, const CrossEntropyScale& p) {
+  launch_rows<CrossEntropyScale>(
+      ctx, p.rows, p.cols, p.dlogits, p.out,
+      [&]<class T, int N>(unsigned blocks, dim3 threads, std::size_t, cudaStream_t stream) {
+        scale<T, N><<<blocks, threads, 0, stream>>>(p);
+      });
+  check(cudaGetLastError(), "cross_entropy_scale");
+}
+
+void launch_reduce(const Context& ctx, const CrossEntropyReduce& p) {
+  const auto stream = static_cast<cudaStream_t>(ctx.stream);
+  const std::int64_t wanted = p.rows.count / (8 * kSumThreads);
+  const auto blocks = static_cast<int>(std::clamp<std::int64_t>(wanted, 1, kSumBlocks));
+  auto* partials = static_cast<double*>(ctx.workspace);
+  sum_rows<<<blocks, kSumThreads, 0, stream>>>(p, partials);
+  if (blocks > 1) sum_blocks<<<1, 1, 0, stream>>>(p, partials, blocks);
+  check(cudaGetLastError(), "cross_entropy_reduce");
+}
+
+std::size_t reduce_workspace(const Context&, const CrossEntropyReduce&) {
+  return kSumBlocks * kSums * sizeof(double);
+}
+
+const RegisterKernel<CrossEntropyForward> kForward(DeviceType::cuda, {.launch = launch_forward});
+const RegisterKernel<CrossEntropyBackward> kBackward(DeviceType::cuda, {.launch = launch_backward});
+const RegisterKernel<CrossEntropyScale> kScale(DeviceType::cuda, {.launch = launch_scale});
+const RegisterKernel<CrossEntropyReduce> kReduce(DeviceType::cuda, {.launch = launch_reduce,
+                                                                    .workspace = reduce_workspace});
+
+}  // namespace
+}  // namespace tigon::cuda
