@@ -202,6 +202,10 @@ class SftArguments:
             raise OptionError("--packing true is not available yet: leave it out or say --packing false.")
         if self.bf16 and self.fp16:
             raise OptionError("--bf16 and --fp16 exclude each other.")
+        if self.label_smoothing_factor and self.fused == "true":
+            raise OptionError(
+                "--label_smoothing_factor takes whole logits and so excludes --fused true: say --fused auto."
+            )
         if not 0 <= self.split_dataset_ratio < 1:
             raise OptionError(f"--split_dataset_ratio must be at least 0 and below 1, got {self.split_dataset_ratio}.")
         for name in ("lora_rank", "logging_steps", "save_steps", "per_device_train_batch_size"):

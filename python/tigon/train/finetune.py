@@ -73,7 +73,7 @@ def sft(args: SftArguments) -> SftResult:
         processing_class=tokenizer,
         data_collator=PaddingCollator(tokenizer.pad_token_id, args.pad_to_multiple_of),
         write_args=functools.partial(run_folder.write_args, args=args),
-        skip_logits=report is not None and report.patched("loss"),
+        skip_logits=report is not None and report.patched("loss") and not args.label_smoothing_factor,
     )
     log = callbacks.RunLog(folder)
     trainer.remove_callback(ProgressCallback)

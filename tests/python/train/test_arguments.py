@@ -34,6 +34,7 @@ def test_evaluation_goes_with_saving() -> None:
         ({"dataset": []}, "--dataset is required"),
         ({"packing": True}, "--packing true is not available"),
         ({"bf16": True, "fp16": True}, "exclude each other"),
+        ({"label_smoothing_factor": 0.1, "fused": "true"}, "excludes --fused true"),
         ({"split_dataset_ratio": 1.0}, "below 1"),
         ({"lora_rank": 0}, "--lora_rank must be at least 1"),
     ],
