@@ -2,9 +2,9 @@
 # Brings the C++ libraries the build needs: `apt-get install` as root, otherwise unpacked into build/sysroot.
 cd "$(dirname "$0")/.." && . tools/common.sh
 
-# header : package
+# header : package (Debian's oneDNN is built with OpenCL, which its CMake files then look for)
 wanted="hwy/highway.h:libhwy-dev gtest/gtest.h:libgtest-dev benchmark/benchmark.h:libbenchmark-dev
-        oneapi/tbb.h:libtbb-dev oneapi/dnnl/dnnl.hpp:libdnnl-dev"
+        oneapi/tbb.h:libtbb-dev oneapi/dnnl/dnnl.hpp:libdnnl-dev CL/cl.h:ocl-icd-opencl-dev"
 
 has_header() {
   local prefix prefixes=${CMAKE_PREFIX_PATH:-}
