@@ -44,7 +44,7 @@ def _from_pretrained(factory: Any, path: str, **options: Any) -> Any:
         raise OptionError(f"--model {path}: there is no such folder.")
     try:
         return factory.from_pretrained(os.path.expanduser(path), **options)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: written by another version of transformers, say
         raise OptionError(f"--model {path}: {str(error).splitlines()[0]}") from error
 
 

@@ -11,7 +11,6 @@ from tigon.demo import model as demo
 from tigon.train.collator import PaddingCollator
 from tigon.train.dataset import encode, split
 from tigon.train.formats import Sample
-from tigon.train.model import load_tokenizer
 from tigon.train.options import OptionError
 from tigon.train.template import IGNORE, PLAIN_TEMPLATE, Encoded, Template, truncate
 
@@ -175,7 +174,7 @@ def test_smollm2_itself() -> None:
     folder = demo.cache_dir() / demo.FOLDER
     if not folder.is_dir():
         pytest.skip("SmolLM2 is not there: `make demo` brings it")
-    tokenizer = load_tokenizer(str(folder))
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
     encoded = Template(tokenizer).encode(chat("Hi", "Hello"))
     assert learned(encoded) == [19556, 2]
     assert encoded is not None
