@@ -32,6 +32,13 @@ void Checker::same_shape(const Tensor& t, std::string_view name, const Tensor& a
          shape_string(t));
 }
 
+void Checker::like(const Tensor& t, std::string_view name, const Tensor& as,
+                   std::string_view as_name) const {
+  floating(t, name);
+  same_shape(t, name, as, as_name);
+  same_dtype(t, name, as.dtype);
+}
+
 void Checker::same_dtype(const Tensor& t, std::string_view name, DType dtype) const {
   if (t.dtype != dtype)
     fail(op_, ": ", name, " must be ", to_string(dtype), ", got ", to_string(t.dtype));

@@ -17,6 +17,9 @@ class Checker {
   void floating(const Tensor& t, std::string_view name, int min_rank = 1) const;
   void same_shape(const Tensor& t, std::string_view name, const Tensor& as,
                   std::string_view as_name) const;
+  /// Floating, of the shape and type of `as`, any stride.
+  void like(const Tensor& t, std::string_view name, const Tensor& as,
+            std::string_view as_name) const;
   void same_dtype(const Tensor& t, std::string_view name, DType dtype) const;
   /// Contiguous, of this type and these sizes.
   void vector(const Tensor& t, std::string_view name, DType dtype, std::int64_t size) const;

@@ -12,7 +12,7 @@ std::int64_t row_count(const Tensor& t) {
 }
 
 RowSpace fold_rows(std::initializer_list<RowBinding> bindings) {
-  const Tensor& first = *bindings.begin()->tensor;
+  const Tensor& first = bindings.begin()->tensor;
   std::array<int, kMaxRank> order{};
   int axes = 0;
   for (int i = 0; i + 1 < first.rank; ++i)
@@ -24,22 +24,22 @@ RowSpace fold_rows(std::initializer_list<RowBinding> bindings) {
   space.count = row_count(first);
   for (const RowBinding& b : bindings) {
     *b.view = {};
-    if (!*b.tensor) continue;
-    b.view->data = b.tensor->data;
-    b.view->dtype = b.tensor->dtype;
-    b.view->col_stride = b.tensor->size(-1) == 1 ? 1 : b.tensor->stride(-1);
+    if (!b.tensor) continue;
+    b.view->data = b.tensor.data;
+    b.view->dtype = b.tensor.dtype;
+    b.view->col_stride = b.tensor.size(-1) == 1 ? 1 : b.tensor.stride(-1);
   }
   for (int k = 0; k < axes; ++k) {
     const int axis = order[k];
     const auto merges = [&](const RowBinding& b) {
-      return !*b.tensor ||
-             b.view->strides[space.axes - 1] == b.tensor->strides[axis] * first.sizes[axis];
+      return !b.tensor ||
+             b.view->strides[space.axes - 1] == b.tensor.strides[axis] * first.sizes[axis];
     };
     const bool merge = space.axes > 0 && std::all_of(bindings.begin(), bindings.end(), merges);
     const int slot = merge ? space.axes - 1 : space.axes++;
     space.sizes[slot] = merge ? space.sizes[slot] * first.sizes[axis] : first.sizes[axis];
     for (const RowBinding& b : bindings)
-      if (*b.tensor) b.view->strides[slot] = b.tensor->strides[axis];
+      if (b.tensor) b.view->strides[slot] = b.tensor.strides[axis];
   }
   return space;
 }

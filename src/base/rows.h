@@ -48,7 +48,10 @@ struct RowView {
 
 /// Pairs a tensor with the view to fill; an absent tensor gives an empty view.
 struct RowBinding {
-  const Tensor* tensor;
+  RowBinding(const Tensor* t, RowView* v) : tensor(*t), view(v) {}
+  RowBinding(const Tensor& t, RowView* v) : tensor(t), view(v) {}
+
+  Tensor tensor;
   RowView* view;
 };
 

@@ -66,10 +66,12 @@ HWY_INLINE const T* mapped_row(const CrossEntropyRows& in, std::int64_t row, flo
   return z;
 }
 
-/// e = exp(x - shift), and its sum; in pieces that stay in the first-level cache.
+/// Rows are worked on in pieces that stay in the first-level cache from one map to the next.
+constexpr std::int64_t kPiece = 2048;
+
+/// e = exp(x - shift), and its sum.
 template <class T>
 HWY_INLINE float exponentials(std::int64_t n, const T* x, float shift, float* e) {
-  constexpr std::int64_t kPiece = 2048;
   const Vec s = hn::Set(FloatTag(), shift);
   float total = 0.0F;
   for (std::int64_t i = 0; i < n; i += kPiece) {
@@ -98,26 +100,34 @@ HWY_INLINE void write_gradient(const CrossEntropyRows& in, const ClassWeights& w
   const Vec softmax = hn::Set(d, g.softmax);
   const Vec smooth = hn::Set(d, g.smooth);
   const Vec factor = hn::Set(d, g.factor);
-  const float rest = g.softmax * e[label] - g.smooth * weights[label];
-  if (weights.values() != nullptr && g.smooth != 0.0F) {
-    const auto dx = [&](Vec p, Vec w) {
-      return hn::Mul(factor, hn::NegMulAdd(smooth, w, hn::Mul(softmax, p)));
-    };
-    map(in.cols, e, dx, e, weights.values());
-  } else {
-    map(in.cols, e, [&](Vec p) { return hn::Mul(factor, hn::MulSub(softmax, p, smooth)); }, e);
+  const Vec one = hn::Set(d, 1.0F);
+  const Vec down = hn::Set(d, 1.0F / in.map.outer);
+  const float* w = g.smooth == 0.0F ? nullptr : weights.values();
+  const float at_label = g.factor * (g.softmax * e[label] - g.smooth * weights[label] - g.target);
+  const std::int64_t at = dlogits.offset(in.rows, row);
+
+  for (std::int64_t i = 0; i < in.cols; i += kPiece) {
+    const std::int64_t m = std::min(kPiece, in.cols - i);
+    float* piece = e + i;
+    if (w != nullptr)
+      map(
+          m, piece,
+          [&](Vec p, Vec v) {
+            return hn::Mul(factor, hn::NegMulAdd(smooth, v, hn::Mul(softmax, p)));
+          },
+          piece, w + i);
+    else
+      map(m, piece, [&](Vec p) { return hn::Mul(factor, hn::MulSub(softmax, p, smooth)); }, piece);
+    if (label >= i && label < i + m) e[label] = at_label;
+    if (in.map.inner != 0.0F) {
+      const auto slope = [&](Vec v, Vec c) {
+        const Vec t = hn::Mul(c, down);
+        return hn::Mul(v, hn::NegMulAdd(t, t, one));
+      };
+      map(m, piece, slope, piece, x + i);
+    }
+    write(piece, dlogits, at + i * dlogits.col_stride, m);
   }
-  e[label] = g.factor * (rest - g.target);
-  if (in.map.inner != 0.0F) {
-    const Vec one = hn::Set(d, 1.0F);
-    const Vec down = hn::Set(d, 1.0F / in.map.outer);
-    const auto slope = [&](Vec v, Vec c) {
-      const Vec t = hn::Mul(c, down);
-      return hn::Mul(v, hn::NegMulAdd(t, t, one));
-    };
-    map(in.cols, e, slope, e, x);
-  }
-  write(e, dlogits, dlogits.offset(in.rows, row), in.cols);
 }
 
 void write_zeros(const CrossEntropyRows& in, const RowView& dlogits, std::int64_t row, float* e) {

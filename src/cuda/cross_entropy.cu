@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cfloat>
 
-#include "cuda/config/rows.h"
+#include "cuda/config/cross_entropy.h"
 #include "cuda/device.h"
 #include "cuda/dispatch.cuh"
 #include "cuda/reduce.cuh"
@@ -338,13 +338,13 @@ __global__ void sum_blocks(const CrossEntropyReduce p, const double* partials, i
 // -------------------------------------------------------------------------------------
 
 /// One or more blocks' worth of threads along a row, several rows per block where they are short.
-template <class Params, class Launch>
+template <class Launch>
 void launch_rows(const Context& ctx, const RowSpace& rows, std::int64_t cols, const RowView& in,
                  const RowView& out, Launch&& run) {
   if (rows.count == 0) return;
   const bool side_by_side = in.col_stride == 1 && (!out || out.col_stride == 1);
   dispatch(in.dtype, side_by_side, [&]<class T, int N>() {
-    const RowLaunch launch = choose_row_launch(rows.count, cols, N);
+    const RowLaunch launch = choose_cross_entropy_launch(rows.count, cols, N, sizeof(T));
     run.template operator()<T, N>(
         launch.blocks, dim3(launch.threads_per_row, launch.rows_per_block),
         launch.shared_floats * sizeof(float), static_cast<cudaStream_t>(ctx.stream));
@@ -353,7 +353,7 @@ void launch_rows(const Context& ctx, const RowSpace& rows, std::int64_t cols, co
 
 void launch_forward(const Context& ctx, const CrossEntropyForward& p) {
   const CrossEntropyRows& in = p.in;
-  launch_rows<CrossEntropyForward>(
+  launch_rows(
       ctx, in.rows, in.cols, in.logits, p.dlogits,
       [&]<class T, int N>(unsigned blocks, dim3 threads, std::size_t shared, cudaStream_t stream) {
         forward<T, N><<<blocks, threads, shared, stream>>>(p);
@@ -363,7 +363,7 @@ void launch_forward(const Context& ctx, const CrossEntropyForward& p) {
 
 void launch_backward(const Context& ctx, const CrossEntropyBackward& p) {
   const CrossEntropyRows& in = p.in;
-  launch_rows<CrossEntropyBackward>(
+  launch_rows(
       ctx, in.rows, in.cols, in.logits, p.dlogits,
       [&]<class T, int N>(unsigned blocks, dim3 threads, std::size_t shared, cudaStream_t stream) {
         backward<T, N><<<blocks, threads, shared, stream>>>(p);
@@ -372,11 +372,10 @@ void launch_backward(const Context& ctx, const CrossEntropyBackward& p) {
 }
 
 void launch_scale(const Context& ctx, const CrossEntropyScale& p) {
-  launch_rows<CrossEntropyScale>(
-      ctx, p.rows, p.cols, p.dlogits, p.out,
-      [&]<class T, int N>(unsigned blocks, dim3 threads, std::size_t, cudaStream_t stream) {
-        scale<T, N><<<blocks, threads, 0, stream>>>(p);
-      });
+  launch_rows(ctx, p.rows, p.cols, p.dlogits, p.out,
+              [&]<class T, int N>(unsigned blocks, dim3 threads, std::size_t, cudaStream_t stream) {
+                scale<T, N><<<blocks, threads, 0, stream>>>(p);
+              });
   check(cudaGetLastError(), "cross_entropy_scale");
 }
 

@@ -1,5 +1,6 @@
 #include "tigon/ops/cross_entropy.h"
 
+#include "base/arena.h"
 #include "base/check.h"
 #include "base/fail.h"
 #include "kernels/cross_entropy.h"
@@ -8,8 +9,9 @@
 namespace tigon {
 namespace {
 
-void check(const Checker& check, const char* op, const Tensor& logits, const Tensor& labels,
-           const Tensor& weight, const CrossEntropyOptions& o) {
+/// Checks what every direction takes; all but the views of rows of its seam.
+CrossEntropyRows checked(const Checker& check, const char* op, const Tensor& logits,
+                         const Tensor& labels, const Tensor& weight, const CrossEntropyOptions& o) {
   check.floating(logits, "logits");
   const std::int64_t classes = logits.size(-1);
   if (classes == 0) fail(op, ": logits must have at least one class, got ", shape_string(logits));
@@ -20,6 +22,13 @@ void check(const Checker& check, const char* op, const Tensor& logits, const Ten
     fail(op, ": label_smoothing must be in [0, 1], got ", o.label_smoothing);
   if (!(o.z_loss >= 0.0F)) fail(op, ": z_loss must be at least 0, got ", o.z_loss);
   if (!(o.softcap >= 0.0F)) fail(op, ": softcap must be positive or absent, got ", o.softcap);
+  return {.cols = classes,
+          .weight = fold_vector(weight),
+          .map = o.softcap > 0.0F ? LogitMap{o.softcap, o.logit_scale / o.softcap}
+                                  : LogitMap{o.logit_scale, 0.0F},
+          .ignore_index = o.ignore_index,
+          .label_smoothing = o.label_smoothing,
+          .z_loss = o.z_loss};
 }
 
 /// An output with one value per row, or one in all.
@@ -29,44 +38,23 @@ void check_result(const Checker& check, const Tensor& t, const char* name, const
     check.vector(t, name, DType::float32, reduction == Reduction::none ? row_count(logits) : 1);
 }
 
-CrossEntropyRows rows_of(const Tensor& weight, const Tensor& logits, const CrossEntropyOptions& o) {
-  CrossEntropyRows in{.cols = logits.size(-1),
-                      .weight = fold_vector(weight),
-                      .ignore_index = o.ignore_index,
-                      .label_smoothing = o.label_smoothing,
-                      .z_loss = o.z_loss};
-  in.map = o.softcap > 0.0F ? LogitMap{o.softcap, o.logit_scale / o.softcap}
-                            : LogitMap{o.logit_scale, 0.0F};
-  return in;
-}
-
 float* scalar(const Tensor& t) { return static_cast<float*>(t.data); }
 
-/// The workspace of the forward direction: columns of one value per row that are only summed, a
-/// divisor that is not an output, and what the reduction itself needs.
+/// The forward direction's workspace: values per row that are only summed, and a divisor that is
+/// not an output. What is left is the reduction's.
 struct Workspace {
   Workspace(const Context& ctx, const Tensor& logits, const CrossEntropyOptions& o,
             const CrossEntropyOutputs& out)
-      : base(static_cast<char*>(ctx.workspace)) {
-    const auto rows = static_cast<std::size_t>(row_count(logits)) * sizeof(float);
-    const bool reduced = o.reduction != Reduction::none;
-    const auto take = [&](bool wanted, std::size_t bytes_wanted) {
-      Tensor t;
-      if (!wanted) return t;
-      t = contiguous(base == nullptr ? nullptr : base + bytes, DType::float32, ctx.device,
-                     {static_cast<std::int64_t>(bytes_wanted / sizeof(float))});
-      bytes += (bytes_wanted + 255) / 256 * 256;
-      return t;
-    };
-    loss = reduced ? take(true, rows) : out.loss;
-    z_loss = reduced ? take(bool(out.z_loss), rows) : out.z_loss;
-    correct = reduced ? take(bool(out.token_accuracy), rows) : out.token_accuracy;
-    const bool need = o.reduction == Reduction::mean && bool(out.dlogits);
-    divisor = out.divisor ? out.divisor : take(need, sizeof(float));
+      : arena(ctx), loss(out.loss), z_loss(out.z_loss), correct(out.token_accuracy) {
+    if (o.reduction != Reduction::none)
+      for (Tensor* t : {&loss, &z_loss, &correct})
+        if (*t) *t = arena.take(DType::float32, {row_count(logits)});
+    divisor = out.divisor;
+    if (!divisor && o.reduction == Reduction::mean && out.dlogits)
+      divisor = arena.take(DType::float32, {1});
   }
 
-  char* base;
-  std::size_t bytes = 0;  // up to where the reduction's own part begins
+  Arena arena;
   Tensor loss;
   Tensor z_loss;
   Tensor correct;
@@ -79,12 +67,10 @@ CrossEntropyReduce reduction(const Tensor& logits, const Tensor& labels, const T
                        .weight = fold_vector(weight),
                        .ignore_index = o.ignore_index,
                        .mean = o.reduction == Reduction::mean};
-  const Tensor loss = per_row(w.loss, logits);
-  const Tensor z_loss = per_row(w.z_loss, logits);
-  const Tensor correct = per_row(w.correct, logits);
-  const Tensor label_rows = column(labels, logits);
-  p.rows = fold_rows(
-      {{&loss, &p.loss}, {&z_loss, &p.z_loss}, {&correct, &p.correct}, {&label_rows, &p.labels}});
+  p.rows = fold_rows({{per_row(w.loss, logits), &p.loss},
+                      {per_row(w.z_loss, logits), &p.z_loss},
+                      {per_row(w.correct, logits), &p.correct},
+                      {column(labels, logits), &p.labels}});
   return p;
 }
 
@@ -95,7 +81,7 @@ void cross_entropy_forward(const Context& ctx, const Tensor& logits, const Tenso
                            const CrossEntropyOptions& o, const CrossEntropyOutputs& out) {
   const char* op = "cross_entropy_forward";
   const Checker checker(op, ctx);
-  check(checker, op, logits, labels, weight, o);
+  CrossEntropyForward p{.in = checked(checker, op, logits, labels, weight, o)};
   if (row_weight) checker.column(row_weight, "row_weight", logits, "logits");
   if (!out.loss) fail(op, ": loss is missing");
   check_result(checker, out.loss, "loss", logits, o.reduction);
@@ -106,17 +92,11 @@ void cross_entropy_forward(const Context& ctx, const Tensor& logits, const Tenso
     if (o.reduction != Reduction::mean) fail(op, ": divisor is wanted but reduction is not mean");
     checker.scalar(out.divisor, "divisor");
   }
-  if (out.dlogits) {
-    checker.floating(out.dlogits, "dlogits");
-    checker.same_shape(out.dlogits, "dlogits", logits, "logits");
-    checker.same_dtype(out.dlogits, "dlogits", logits.dtype);
-  }
+  if (out.dlogits) checker.like(out.dlogits, "dlogits", logits, "logits");
   checker.workspace(cross_entropy_forward_workspace(ctx, logits, o, out));
 
   const Workspace w(ctx, logits, o, out);
-  Context reducing = ctx;
-  reducing.workspace = w.base + w.bytes;
-  reducing.workspace_bytes = ctx.workspace_bytes - w.bytes;
+  const Context reducing = w.arena.rest();
   CrossEntropyReduce sums = reduction(logits, labels, weight, o, w);
 
   // The divisor first: the gradient is divided by it before its only rounding.
@@ -127,20 +107,14 @@ void cross_entropy_forward(const Context& ctx, const Tensor& logits, const Tenso
     launch(reducing, op, count);
   }
 
-  CrossEntropyForward p{.in = rows_of(weight, logits, o), .divisor = scalar(w.divisor)};
-  const Tensor label_rows = column(labels, logits);
-  const Tensor row_weights = column(row_weight, logits);
-  const Tensor loss = per_row(w.loss, logits);
-  const Tensor z_loss = per_row(w.z_loss, logits);
-  const Tensor correct = per_row(w.correct, logits);
-  const Tensor lse = per_row(out.lse, logits);
+  p.divisor = scalar(w.divisor);
   p.in.rows = fold_rows({{&logits, &p.in.logits},
-                         {&label_rows, &p.in.labels},
-                         {&row_weights, &p.row_weight},
-                         {&loss, &p.loss},
-                         {&z_loss, &p.z_loss},
-                         {&correct, &p.correct},
-                         {&lse, &p.lse},
+                         {column(labels, logits), &p.in.labels},
+                         {column(row_weight, logits), &p.row_weight},
+                         {per_row(w.loss, logits), &p.loss},
+                         {per_row(w.z_loss, logits), &p.z_loss},
+                         {per_row(w.correct, logits), &p.correct},
+                         {per_row(out.lse, logits), &p.lse},
                          {&out.dlogits, &p.dlogits}});
   launch(ctx, op, p);
 
@@ -156,7 +130,8 @@ std::size_t cross_entropy_forward_workspace(const Context& ctx, const Tensor& lo
                                             const CrossEntropyOptions& o,
                                             const CrossEntropyOutputs& out) {
   const CrossEntropyReduce p{.rows = {.count = row_count(logits)}};
-  return Workspace(ctx, logits, o, out).bytes + workspace_bytes(ctx, "cross_entropy_forward", p);
+  return Workspace(ctx, logits, o, out).arena.bytes() +
+         workspace_bytes(ctx, "cross_entropy_forward", p);
 }
 
 void cross_entropy_backward(const Context& ctx, const Tensor& dloss, const Tensor& logits,
@@ -165,26 +140,20 @@ void cross_entropy_backward(const Context& ctx, const Tensor& dloss, const Tenso
                             const Tensor& dlogits) {
   const char* op = "cross_entropy_backward";
   const Checker checker(op, ctx);
-  check(checker, op, logits, labels, weight, o);
+  CrossEntropyBackward p{.in = checked(checker, op, logits, labels, weight, o)};
   if (o.reduction == Reduction::none)
     checker.column(dloss, "dloss", logits, "logits");
   else
     checker.scalar(dloss, "dloss");
   checker.vector(lse, "lse", DType::float32, row_count(logits));
   if (o.reduction == Reduction::mean) checker.scalar(divisor, "divisor");
-  checker.floating(dlogits, "dlogits");
-  checker.same_shape(dlogits, "dlogits", logits, "logits");
-  checker.same_dtype(dlogits, "dlogits", logits.dtype);
+  checker.like(dlogits, "dlogits", logits, "logits");
 
-  CrossEntropyBackward p{.in = rows_of(weight, logits, o)};
   if (o.reduction == Reduction::mean) p.divisor = scalar(divisor);
-  const Tensor label_rows = column(labels, logits);
-  const Tensor dloss_rows = column(dloss, logits);
-  const Tensor lse_rows = per_row(lse, logits);
   p.in.rows = fold_rows({{&logits, &p.in.logits},
-                         {&label_rows, &p.in.labels},
-                         {&dloss_rows, &p.dloss},
-                         {&lse_rows, &p.lse},
+                         {column(labels, logits), &p.in.labels},
+                         {column(dloss, logits), &p.dloss},
+                         {per_row(lse, logits), &p.lse},
                          {&dlogits, &p.dlogits}});
   launch(ctx, op, p);
 }
@@ -196,14 +165,12 @@ void cross_entropy_scale(const Context& ctx, const Tensor& dloss, const Tensor& 
   checker.floating(dlogits, "dlogits");
   checker.labels(labels, "labels", dlogits, "dlogits", dlogits.size(-1), ignore_index);
   checker.scalar(dloss, "dloss");
-  checker.floating(out, "out");
-  checker.same_shape(out, "out", dlogits, "dlogits");
-  checker.same_dtype(out, "out", dlogits.dtype);
+  checker.like(out, "out", dlogits, "dlogits");
 
   CrossEntropyScale p{
       .cols = dlogits.size(-1), .dloss = scalar(dloss), .ignore_index = ignore_index};
-  const Tensor label_rows = column(labels, dlogits);
-  p.rows = fold_rows({{&dlogits, &p.dlogits}, {&label_rows, &p.labels}, {&out, &p.out}});
+  p.rows =
+      fold_rows({{&dlogits, &p.dlogits}, {column(labels, dlogits), &p.labels}, {&out, &p.out}});
   launch(ctx, op, p);
 }
 

@@ -386,6 +386,26 @@ def test_no_grad(device: str, dtype: torch.dtype, reduction: str) -> None:
     assert not frozen.requires_grad
 
 
+@on_devices
+@on_dtypes
+@on_reductions
+def test_compiled(device: str, dtype: torch.dtype, reduction: str) -> None:
+    """One graph, with every output, equal to eager bit for bit."""
+    torch._dynamo.reset()
+    logits, labels = case((6, 33), device, dtype)
+    options: dict[str, Any] = {"z_loss": 0.1, "return_z_loss": True, "return_token_accuracy": True}
+
+    def loss(logits: Tensor, labels: Tensor) -> Any:
+        return tigon.cross_entropy(logits, labels, reduction=reduction, **options)
+
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    for ours, theirs in zip(compiled(logits, labels), loss(logits, labels), strict=True):
+        assert torch.equal(ours, theirs)
+    g = torch.full_like(loss(logits, labels).loss, 0.75)
+    (a,), (b,) = (torch.autograd.grad(f(logits, labels).loss, logits, g) for f in (compiled, loss))
+    assert torch.equal(a, b)
+
+
 @pytest.mark.gpu
 def test_no_grad_allocates_no_gradient() -> None:
     logits, labels = case((256, 32000), "cuda")
