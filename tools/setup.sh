@@ -34,7 +34,7 @@ find_uv() { # uv brings its own resolver and needs neither ensurepip nor a writa
   fi
   if [ ! -x "$tools/uv/bin/uv" ]; then
     "$1" -m pip --version >/dev/null 2>&1 || die "pip not found: install the package python3-pip."
-    "$1" -m pip install --quiet --disable-pip-version-check --target "$tools/uv" uv >&2 ||
+    PIP_ROOT_USER_ACTION=ignore "$1" -m pip install --quiet --disable-pip-version-check --target "$tools/uv" uv >&2 ||
       die "the package uv could not be installed from PyPI (is the network there?)."
   fi
   echo "$tools/uv/bin/uv"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
@@ -18,7 +18,7 @@ from tigon.hf.slot import Forward
 class RMSNorm(Part):
     eps: str = "variance_epsilon"
     weight_offset: float = 0.0
-    casting: str = "llama"
+    casting: Literal["llama", "gemma"] = "llama"
 
     part: ClassVar[str] = "rms_norm"
     vocabulary: ClassVar[frozenset[str]] = frozenset(
