@@ -57,6 +57,7 @@ def draw(log_history: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
         else:
             axes.plot(steps, values, color=_LINE)
         axes.set(title=title, xlabel="step")
+        axes.xaxis.get_major_locator().set_params(integer=True)
         written.append(folder / f"{title}.png")
         figure.savefig(written[-1], bbox_inches="tight")
     return written
