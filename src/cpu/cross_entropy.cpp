@@ -9,6 +9,7 @@
 #include "cpu/foreach_target.h"  // before simd-inl.h
 #include "cpu/scratch.h"
 #include "cpu/simd-inl.h"
+#include "hwy/contrib/math/math-inl.h"
 #include "kernels/registry.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -16,12 +16,8 @@ namespace {
 
 // weight + weight_offset for all columns; ones where there is no weight.
 const float* scale_row(const RowView& weight, float offset, std::int64_t cols, float* scratch) {
-  if (!weight) {
-    std::fill(scratch, scratch + cols, 1.0F);
-    return scratch;
-  }
-  const float* w = read(weight, 0, cols, scratch);
-  if (offset == 0.0F) return w;
+  const float* w = read_or(weight, 1.0F, cols, scratch);
+  if (!weight || offset == 0.0F) return w;
   map(cols, scratch, [&](Vec v) { return hn::Add(v, hn::Set(FloatTag(), offset)); }, w);
   return scratch;
 }

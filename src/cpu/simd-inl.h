@@ -14,10 +14,10 @@
 #include <initializer_list>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "base/rows.h"
 #include "hwy/cache_control.h"
-#include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 #include "tigon/context.h"
 
@@ -145,6 +145,49 @@ HWY_INLINE float sum(std::int64_t n, F f, const In*... in) {
   return hn::GetLane(hn::SumOfLanes(d, reduce(n, hn::Zero(d), add, f, in...)));
 }
 
+/// The two sums of f(in[i]...), which gives a pair of vectors.
+template <class F, class... In>
+HWY_INLINE std::pair<float, float> sums(std::int64_t n, F f, const In*... in) {
+  const FloatTag d;
+  const std::int64_t step = lanes();
+  Vec a = hn::Zero(d);
+  Vec b = a;
+  std::int64_t i = 0;
+  for (; i + step <= n; i += step) {
+    const auto [u, v] = f(load(in + i)...);
+    a = hn::Add(a, u);
+    b = hn::Add(b, v);
+  }
+  if (i < n) {
+    const auto valid = hn::FirstN(d, static_cast<std::size_t>(n - i));
+    const auto [u, v] = f(load_part(in + i, n - i)...);
+    a = hn::Add(a, hn::IfThenElseZero(valid, u));
+    b = hn::Add(b, hn::IfThenElseZero(valid, v));
+  }
+  return {hn::GetLane(hn::SumOfLanes(d, a)), hn::GetLane(hn::SumOfLanes(d, b))};
+}
+
+/// map() to float32 that also returns the sum of what it wrote.
+template <class F, class... In>
+HWY_INLINE float map_sum(std::int64_t n, float* out, F f, const In*... in) {
+  const FloatTag d;
+  const std::int64_t step = lanes();
+  Vec total = hn::Zero(d);
+  std::int64_t i = 0;
+  for (; i + step <= n; i += step) {
+    const Vec v = f(load(in + i)...);
+    store(v, out + i);
+    total = hn::Add(total, v);
+  }
+  if (i < n) {
+    const Vec v = f(load_part(in + i, n - i)...);
+    store_part(v, out + i, n - i);
+    const auto valid = hn::FirstN(d, static_cast<std::size_t>(n - i));
+    total = hn::Add(total, hn::IfThenElseZero(valid, v));
+  }
+  return hn::GetLane(hn::SumOfLanes(d, total));
+}
+
 /// Largest element; where there is a NaN, it or any other.
 template <class T>
 HWY_INLINE float max(std::int64_t n, const T* in) {
@@ -154,11 +197,29 @@ HWY_INLINE float max(std::int64_t n, const T* in) {
   return hn::GetLane(hn::MaxOfLanes(d, reduce(n, start, larger, [](Vec v) { return v; }, in)));
 }
 
-/// e^v to 1 ulp; infinite, zero and NaN where they belong (Highway's gives 0 for NaN, and wants
-/// arguments whose exponent fits).
+/// e^v to 1 ulp; infinite and NaN where it should be, 0 below 2^-125.
+/// v = q ln 2 + r with |r| <= ln 2 / 2: a polynomial gives 2 e^r, the exponent's bits give 2^(q-1),
+/// so that neither leaves the range before their product does.
 HWY_INLINE Vec exp(Vec v) {
   const FloatTag d;
-  return hn::IfThenElse(hn::IsNaN(v), v, hn::Exp(d, hn::Min(v, hn::Set(d, 89.0F))));
+  const hn::RebindToUnsigned<FloatTag> du;
+  // Adding 1.5 * 2^23 rounds to an integer and leaves it, here q - 1 + 127, in the low bits.
+  const Vec magic = hn::Set(d, 12582912.0F + 126.0F);
+  const Vec shifted = hn::MulAdd(v, hn::Set(d, 1.44269504F), magic);
+  const Vec q = hn::Sub(shifted, magic);
+  Vec r = hn::NegMulAdd(q, hn::Set(d, 0.693359375F), v);  // ln 2 in two parts
+  r = hn::NegMulAdd(q, hn::Set(d, -2.12194440e-4F), r);
+  Vec p = hn::Set(d, 2.768728882e-3F);
+  p = hn::MulAdd(p, r, hn::Set(d, 1.674832590e-2F));
+  p = hn::MulAdd(p, r, hn::Set(d, 8.333600312e-2F));
+  p = hn::MulAdd(p, r, hn::Set(d, 3.333286345e-1F));
+  p = hn::MulAdd(p, r, hn::Set(d, 9.999998808e-1F));
+  p = hn::MulAdd(p, r, hn::Set(d, 2.0F));
+  p = hn::MulAdd(p, r, hn::Set(d, 2.0F));
+  const Vec power = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(du, shifted)));
+  const Vec infinite = hn::Set(d, std::numeric_limits<float>::infinity());
+  const Vec y = hn::IfThenElse(hn::Gt(v, hn::Set(d, 89.0F)), infinite, hn::Mul(p, power));
+  return hn::IfThenZeroElse(hn::Lt(v, hn::Set(d, -86.6F)), y);
 }
 
 // --- rows ---------------------------------------------------------------------------------------
@@ -209,6 +270,14 @@ HWY_INLINE const T* read(const RowView& view, std::int64_t at, std::int64_t n, f
       convert(static_cast<const float*>(view.data) + at, stride, scratch, 1, n);
     return scratch;
   }
+}
+
+/// A [cols] vector as float32, all `value` where it is absent.
+HWY_INLINE const float* read_or(const RowView& view, float value, std::int64_t cols,
+                                float* scratch) {
+  if (view) return read(view, 0, cols, scratch);
+  std::fill(scratch, scratch + cols, value);
+  return scratch;
 }
 
 /// Asks for the start of a row that is read next: the hardware's prefetcher stops at pages, which

@@ -3,7 +3,9 @@
 from tigon.ops._library import Library, has_kernels, libraries
 from tigon.ops.add_rms_norm import add_rms_norm
 from tigon.ops.cross_entropy import CrossEntropyOutput, cross_entropy
+from tigon.ops.layer_norm import layer_norm
 from tigon.ops.rms_norm import rms_norm
+from tigon.ops.softmax import softmax
 
 __all__ = [
     "CrossEntropyOutput",
@@ -11,6 +13,8 @@ __all__ = [
     "add_rms_norm",
     "cross_entropy",
     "has_kernels",
+    "layer_norm",
     "libraries",
     "rms_norm",
+    "softmax",
 ]

@@ -1,0 +1,93 @@
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/softmax.cpp"
+#include "kernels/softmax.h"
+
+#include "cpu/foreach_target.h"  // before simd-inl.h
+#include "cpu/scratch.h"
+#include "cpu/simd-inl.h"
+#include "kernels/registry.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tigon {
+namespace HWY_NAMESPACE {
+namespace {
+
+template <class T>
+void forward_rows(const Context& ctx, const SoftmaxForward& p) {
+  const bool streamed = streams(p.y, p.rows.count, p.cols);
+  ctx.parallel_for(p.rows.count, row_grain(p.cols), [&](std::int64_t begin, std::int64_t end) {
+    const FloatTag d;
+    const Scratch scratch(3, p.cols);
+    for (std::int64_t row = begin; row < end; ++row) {
+      const T* x = read<T>(p.x, p.x.offset(p.rows, row), p.cols, scratch[0]);
+      const Vec top = hn::Set(d, max(p.cols, x));
+      prefetch(p.x, p.rows, row + 1, p.cols);
+      float* e = scratch[1];
+      const float total = map_sum(p.cols, e, [&](Vec v) { return exp(hn::Sub(v, top)); }, x);
+      const std::int64_t at = p.y.offset(p.rows, row);
+      T* y = write_buffer<T>(p.y, at, scratch[2], streamed);
+      const Vec scale = hn::Set(d, 1.0F / total);
+      map(p.cols, y, [&](Vec v) { return hn::Mul(v, scale); }, e);
+      write(y, p.y, at, p.cols);
+    }
+    hwy::FlushStream();
+  });
+}
+
+void forward(const Context& ctx, const SoftmaxForward& p) {
+  if (p.cols == 0) return;
+  dispatch({&p.x, &p.y}, [&]<class T>() { forward_rows<T>(ctx, p); });
+}
+
+template <class T>
+void backward_rows(const Context& ctx, const SoftmaxBackward& p) {
+  const bool streamed = streams(p.dx, p.rows.count, p.cols);
+  ctx.parallel_for(p.rows.count, row_grain(p.cols), [&](std::int64_t begin, std::int64_t end) {
+    const Scratch scratch(3, p.cols);
+    for (std::int64_t row = begin; row < end; ++row) {
+      const T* y = read<T>(p.y, p.y.offset(p.rows, row), p.cols, scratch[0]);
+      const T* dy = read<T>(p.dy, p.dy.offset(p.rows, row), p.cols, scratch[1]);
+      const float dot = sum(p.cols, [](Vec g, Vec v) { return hn::Mul(g, v); }, dy, y);
+      prefetch(p.y, p.rows, row + 1, p.cols);
+      prefetch(p.dy, p.rows, row + 1, p.cols);
+      const std::int64_t at = p.dx.offset(p.rows, row);
+      T* dx = write_buffer<T>(p.dx, at, scratch[2], streamed);
+      const Vec mean = hn::Set(FloatTag(), dot);
+      map(p.cols, dx, [&](Vec g, Vec v) { return hn::Mul(v, hn::Sub(g, mean)); }, dy, y);
+      write(dx, p.dx, at, p.cols);
+    }
+    hwy::FlushStream();
+  });
+}
+
+void backward(const Context& ctx, const SoftmaxBackward& p) {
+  if (p.cols == 0) return;
+  dispatch({&p.y, &p.dy, &p.dx}, [&]<class T>() { backward_rows<T>(ctx, p); });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace tigon
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tigon {
+namespace {
+
+HWY_EXPORT(forward);
+HWY_EXPORT(backward);
+
+const RegisterKernel<SoftmaxForward> kForward(DeviceType::cpu,
+                                              {.launch = [](const Context& ctx,
+                                                            const SoftmaxForward& p) {
+                                                HWY_DYNAMIC_DISPATCH(forward)(ctx, p);
+                                              }});
+const RegisterKernel<SoftmaxBackward> kBackward(DeviceType::cpu,
+                                                {.launch = [](const Context& ctx,
+                                                              const SoftmaxBackward& p) {
+                                                  HWY_DYNAMIC_DISPATCH(backward)(ctx, p);
+                                                }});
+
+}  // namespace
+}  // namespace tigon
+#endif  // HWY_ONCE
