@@ -36,6 +36,7 @@ def draw(log_history: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
+        from matplotlib.ticker import MaxNLocator
     except ImportError:
         return []
     folder.mkdir(exist_ok=True)
@@ -57,7 +58,7 @@ def draw(log_history: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
         else:
             axes.plot(steps, values, color=_LINE)
         axes.set(title=title, xlabel="step")
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         written.append(folder / f"{title}.png")
         figure.savefig(written[-1], bbox_inches="tight")
     return written
