@@ -88,4 +88,10 @@ bool is_vectorisable(const RowView& view, const RowSpace& space, std::int64_t co
   return true;
 }
 
+bool are_vectorisable(std::initializer_list<const RowView*> views, const RowSpace& space,
+                      std::int64_t cols) {
+  return std::all_of(views.begin(), views.end(),
+                     [&](const RowView* v) { return is_vectorisable(*v, space, cols); });
+}
+
 }  // namespace tigon

@@ -24,7 +24,7 @@ struct RowSpace {
   int axes = 0;
 };
 
-/// One tensor over a RowSpace. Strides in elements;
+/// One tensor over a RowSpace. Strides in elements.
 struct RowView {
   void* data = nullptr;
   DType dtype = DType::float32;
@@ -80,5 +80,8 @@ TIGON_HOST_DEVICE inline std::int64_t load_integer(const RowView& view, std::int
 /// True when 16-byte accesses work on every row: unit column stride, aligned base and row strides,
 /// and a row length that is a multiple of 16 bytes.
 bool is_vectorisable(const RowView& view, const RowSpace& space, std::int64_t cols);
+/// The same for all of these; absent ones do not count.
+bool are_vectorisable(std::initializer_list<const RowView*> views, const RowSpace& space,
+                      std::int64_t cols);
 
 }  // namespace tigon

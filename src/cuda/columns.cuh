@@ -9,34 +9,39 @@
 // in order. The same result bit for bit on every run.
 namespace tigon::cuda {
 
-/// partials[slice][col] = sum of f over the slice's rows. F gives N neighbouring columns:
-/// __device__ void operator()(std::int64_t row, std::int64_t col, float (&out)[N]).
-template <int N, class F>
+/// partials[k][slice][col] = the k-th of K sums of f over the slice's rows. F gives N neighbouring
+/// columns of each: __device__ void operator()(std::int64_t row, std::int64_t col,
+/// float (&out)[K * N]), out[k * N + i].
+template <int N, int K, class F>
 __global__ void column_partials(std::int64_t rows, std::int64_t cols, std::int64_t slices, F f,
                                 float* partials) {
-  __shared__ float shared[kColumnRows][kColumnThreads * N];
+  __shared__ float shared[K][kColumnRows][kColumnThreads * N];
   const std::int64_t tile = blockIdx.x / slices;
   const std::int64_t slice = blockIdx.x % slices;
   const std::int64_t col = (tile * kColumnThreads + threadIdx.x) * N;
-  float acc[N] = {};
+  float acc[K * N] = {};
   if (col < cols) {
     const std::int64_t end = rows * (slice + 1) / slices;
     for (std::int64_t row = rows * slice / slices + threadIdx.y; row < end; row += kColumnRows) {
-      float v[N];
+      float v[K * N];
       f(row, col, v);
 #pragma unroll
-      for (int i = 0; i < N; ++i) acc[i] += v[i];
+      for (int i = 0; i < K * N; ++i) acc[i] += v[i];
     }
   }
 #pragma unroll
-  for (int i = 0; i < N; ++i) shared[threadIdx.y][threadIdx.x * N + i] = acc[i];
+  for (int i = 0; i < K * N; ++i) shared[i / N][threadIdx.y][threadIdx.x * N + i % N] = acc[i];
   __syncthreads();
   for (int i = threadIdx.y * kColumnThreads + threadIdx.x; i < kColumnThreads * N;
        i += kColumnRows * kColumnThreads) {
-    float total = 0.0F;
-    for (int k = 0; k < kColumnRows; ++k) total += shared[k][i];
     const std::int64_t at = tile * kColumnThreads * N + i;
-    if (at < cols) partials[slice * cols + at] = total;
+    if (at >= cols) continue;
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      float total = 0.0F;
+      for (int r = 0; r < kColumnRows; ++r) total += shared[k][r][i];
+      partials[(k * slices + slice) * cols + at] = total;
+    }
   }
 }
 
@@ -50,24 +55,35 @@ inline __global__ void column_sum(const float* partials, std::int64_t slices, st
   store(out, col * out.col_stride, total);
 }
 
-/// Enough for every vector width: wider tiles are fewer, hence cut into more slices.
+/// Per sum. Enough for every vector width: wider tiles are fewer, hence cut into more slices.
 inline std::size_t column_workspace(std::int64_t rows, std::int64_t cols, int device) {
   const ColumnLaunch launch = choose_column_launch(rows, cols, 8, multiprocessors(device));
   return static_cast<std::size_t>(launch.slices * cols) * sizeof(float);
 }
 
-/// out = sum of f over all rows, using column_workspace() bytes at `partials`.
-template <int N, class F>
+/// outs[k] = the k-th sum of f over all rows in one pass, using K * column_workspace() bytes at
+/// `partials`. Absent outputs are left out.
+template <int N, class F, int K>
 void sum_columns(const Context& ctx, std::int64_t rows, std::int64_t cols, F f, float* partials,
-                 const RowView& out) {
+                 const RowView (&outs)[K]) {
   if (cols == 0) return;
   const auto stream = static_cast<cudaStream_t>(ctx.stream);
   const ColumnLaunch launch =
       choose_column_launch(rows, cols, N, multiprocessors(ctx.device.index));
-  column_partials<N>
+  column_partials<N, K>
       <<<launch.tiles * launch.slices, dim3(kColumnThreads, kColumnRows), 0, stream>>>(
           rows, cols, launch.slices, f, partials);
-  column_sum<<<(cols + 255) / 256, 256, 0, stream>>>(partials, launch.slices, cols, out);
+  for (int k = 0; k < K; ++k)
+    if (outs[k])
+      column_sum<<<(cols + 255) / 256, 256, 0, stream>>>(partials + k * launch.slices * cols,
+                                                         launch.slices, cols, outs[k]);
+}
+
+template <int N, class F>
+void sum_columns(const Context& ctx, std::int64_t rows, std::int64_t cols, F f, float* partials,
+                 const RowView& out) {
+  const RowView outs[1] = {out};
+  sum_columns<N>(ctx, rows, cols, f, partials, outs);
 }
 
 }  // namespace tigon::cuda

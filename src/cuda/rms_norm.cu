@@ -14,14 +14,10 @@ namespace {
 template <int N>
 __device__ __forceinline__ void load_scale(const RowView& weight, float offset, std::int64_t col,
                                            float (&out)[N]) {
-  if (weight) {
-    load(weight, col * weight.col_stride, out);
+  load_or(weight, 1.0F, col, out);
+  if (!weight) return;
 #pragma unroll
-    for (int i = 0; i < N; ++i) out[i] += offset;
-  } else {
-#pragma unroll
-    for (int i = 0; i < N; ++i) out[i] = 1.0F;
-  }
+  for (int i = 0; i < N; ++i) out[i] += offset;
 }
 
 template <class T, int N>
@@ -144,21 +140,11 @@ struct WeightGradient {
   }
 };
 
-bool vectorised(const RmsNormForward& p) {
-  for (const RowView* v : {&p.x, &p.residual, &p.sum, &p.y, &p.weight})
-    if (!is_vectorisable(*v, p.rows, p.cols)) return false;
-  return true;
-}
-
-bool vectorised(const RmsNormBackward& p) {
-  for (const RowView* v : {&p.x, &p.dy, &p.dsum, &p.dx, &p.weight})
-    if (!is_vectorisable(*v, p.rows, p.cols)) return false;
-  return true;
-}
-
 void launch_forward(const Context& ctx, const RmsNormForward& p) {
   if (p.rows.count == 0) return;
-  dispatch(p.x.dtype, vectorised(p), [&]<class T, int N>() {
+  const bool vector =
+      are_vectorisable({&p.x, &p.residual, &p.sum, &p.y, &p.weight}, p.rows, p.cols);
+  dispatch(p.x.dtype, vector, [&]<class T, int N>() {
     const RowLaunch launch = choose_row_launch(p.rows.count, p.cols, N);
     forward<T, N>
         <<<launch.blocks, dim3(launch.threads_per_row, launch.rows_per_block),
@@ -168,7 +154,8 @@ void launch_forward(const Context& ctx, const RmsNormForward& p) {
 }
 
 void launch_backward(const Context& ctx, const RmsNormBackward& p) {
-  dispatch(p.x.dtype, vectorised(p), [&]<class T, int N>() {
+  const bool vector = are_vectorisable({&p.x, &p.dy, &p.dsum, &p.dx, &p.weight}, p.rows, p.cols);
+  dispatch(p.x.dtype, vector, [&]<class T, int N>() {
     if (p.dx && p.rows.count > 0) {
       const RowLaunch launch = choose_row_launch(p.rows.count, p.cols, N);
       backward_dx<T, N>

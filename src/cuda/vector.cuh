@@ -99,6 +99,15 @@ __device__ __forceinline__ void store(const RowView& view, std::int64_t at, cons
   }
 }
 
+/// N values of a [cols] vector from column `col` on, all `value` where it is absent.
+template <int N>
+__device__ __forceinline__ void load_or(const RowView& view, float value, std::int64_t col,
+                                        float (&out)[N]) {
+  if (view) return load(view, col * view.col_stride, out);
+#pragma unroll
+  for (int i = 0; i < N; ++i) out[i] = value;
+}
+
 /// A view known to hold T: the stream a kernel is templated on.
 template <class T, int N>
 __device__ __forceinline__ void load_as(const RowView& view, std::int64_t at, float (&out)[N]) {

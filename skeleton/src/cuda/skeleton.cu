@@ -54,21 +54,14 @@ void launch_scale(const Context& ctx, const RowSpace& rows, std::int64_t cols, c
                 static_cast<cudaStream_t>(ctx.stream)>>>(rows, cols, in, weight, out);
 }
 
-bool vectorised(const RowSpace& rows, std::int64_t cols,
-                std::initializer_list<const RowView*> views) {
-  for (const RowView* v : views)
-    if (!is_vectorisable(*v, rows, cols)) return false;
-  return true;
-}
-
 void launch_forward(const Context& ctx, const SkeletonForward& p) {
-  dispatch(p.x.dtype, vectorised(p.rows, p.cols, {&p.x, &p.y, &p.weight}),
+  dispatch(p.x.dtype, are_vectorisable({&p.x, &p.y, &p.weight}, p.rows, p.cols),
            [&]<class T, int N>() { launch_scale<T, N>(ctx, p.rows, p.cols, p.x, p.weight, p.y); });
   check(cudaGetLastError(), "skeleton_forward");
 }
 
 void launch_backward(const Context& ctx, const SkeletonBackward& p) {
-  const bool vector = vectorised(p.rows, p.cols, {&p.x, &p.dy, &p.dx, &p.weight});
+  const bool vector = are_vectorisable({&p.x, &p.dy, &p.dx, &p.weight}, p.rows, p.cols);
   dispatch(p.x.dtype, vector, [&]<class T, int N>() {
     if (p.dx) launch_scale<T, N>(ctx, p.rows, p.cols, p.dy, p.weight, p.dx);
     if (p.dweight)
