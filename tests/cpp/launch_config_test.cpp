@@ -1,0 +1,63 @@
+#include <gtest/gtest.h>
+
+#include "cuda/config/rows.h"
+
+// Launch choices are pure functions: what every choice must hold, and the ones that were meant.
+namespace tigon::cuda {
+namespace {
+
+constexpr std::int64_t kMany = std::int64_t{1} << 40;
+
+TEST(RowLaunch, IsAlwaysLaunchable) {
+  for (const std::int64_t rows : {std::int64_t{1}, std::int64_t{3}, std::int64_t{65537}, kMany}) {
+    for (const std::int64_t cols : {1, 7, 128, 4096, 131072, 1 << 30}) {
+      for (const int width : {1, 4, 8}) {
+        const RowLaunch launch = choose_row_launch(rows, cols, width);
+        const int threads = launch.threads_per_row * launch.rows_per_block;
+        EXPECT_EQ(launch.threads_per_row & (launch.threads_per_row - 1), 0);  // reduce_row
+        EXPECT_GE(threads, 128);
+        EXPECT_LE(threads, 1024);
+        EXPECT_EQ(threads % 32, 0);  // whole warps: reduce_row's mask is full
+        EXPECT_GE(launch.blocks, 1);
+        EXPECT_LE(launch.blocks, 0x7FFFFFFF);
+        EXPECT_GE(launch.shared_floats,
+                  launch.rows_per_block * std::max(1, launch.threads_per_row / 32));
+      }
+    }
+  }
+}
+
+TEST(RowLaunch, OneTurnCoversTheRowsWhereTheGridCan) {
+  for (const std::int64_t rows : {1, 2, 15, 16, 17, 1000003}) {
+    const RowLaunch launch = choose_row_launch(rows, 128, 8);
+    EXPECT_GE(launch.blocks * launch.rows_per_block, rows);
+    EXPECT_LT((launch.blocks - 1) * launch.rows_per_block, rows);
+  }
+}
+
+TEST(RowLaunch, Choices) {
+  EXPECT_EQ(choose_row_launch(16384, 4096, 8),
+            (RowLaunch{
+                .threads_per_row = 128, .rows_per_block = 1, .blocks = 16384, .shared_floats = 4}));
+  EXPECT_EQ(choose_row_launch(524288, 128, 8),
+            (RowLaunch{
+                .threads_per_row = 8, .rows_per_block = 16, .blocks = 32768, .shared_floats = 16}));
+}
+
+TEST(ColumnLaunch, TilesCoverTheColumnsAndSlicesAreNotEmpty) {
+  for (const std::int64_t rows : {std::int64_t{0}, std::int64_t{1}, std::int64_t{100000}, kMany}) {
+    for (const std::int64_t cols : {1, 31, 256, 4096, 131072}) {
+      for (const int width : {1, 4, 8}) {
+        const ColumnLaunch launch = choose_column_launch(rows, cols, width, 132);
+        EXPECT_GE(launch.tiles * kColumnThreads * width, cols);
+        EXPECT_GE(launch.slices, 1);
+        EXPECT_LE(launch.slices, std::max<std::int64_t>(1, rows / 64));
+        // The workspace is reserved before the width is known, for the widest.
+        EXPECT_LE(launch.slices, choose_column_launch(rows, cols, 8, 132).slices);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tigon::cuda
