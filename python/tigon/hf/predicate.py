@@ -18,6 +18,8 @@ _PLAIN = (Tensor, nn.Parameter)
 
 def unfit(*tensors: Tensor | None) -> str | None:
     """Why the operators cannot take these tensors together, or None if they can."""
+    if not torch.compiler.is_compiling() and _transformed():
+        return "inside torch.func or forward-mode differentiation"
     device = None
     for tensor in tensors:
         if tensor is None:
@@ -34,6 +36,11 @@ def unfit(*tensors: Tensor | None) -> str | None:
             return "tensors on different devices"
         device = tensor.device
     return None
+
+
+def _transformed() -> bool:
+    """The operators have a backward formula and no others."""
+    return torch._C._functorch.peek_interpreter_stack() is not None or torch.autograd.forward_ad._current_level >= 0
 
 
 def observed(module: nn.Module) -> str | None:
