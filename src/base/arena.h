@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -9,36 +10,43 @@
 
 namespace tigon {
 
-/// Cuts a context's workspace into contiguous tensors, each 256-aligned. Without a workspace the
-/// tensors are of no use, but bytes() says how much it would take: one function describes the
-/// layout to both sides.
+/// The context as it is before a workspace is reserved.
+inline Context without_workspace(Context ctx) {
+  ctx.workspace = nullptr;
+  ctx.workspace_bytes = 0;
+  return ctx;
+}
+
+/// Cuts a workspace into 256-aligned tensors, in order. Over a context without workspace it only
+/// counts: the function that lays a workspace out is then also the one that says how large it is.
 class Arena {
  public:
-  explicit Arena(const Context& ctx) : ctx_(ctx) {}
+  explicit Arena(const Context& ctx)
+      : device_(ctx.device), base_(static_cast<std::byte*>(ctx.workspace)) {}
 
   Tensor take(DType dtype, std::initializer_list<std::int64_t> sizes) {
-    Tensor t = contiguous(at(), dtype, ctx_.device, sizes);
-    bytes_ += static_cast<std::size_t>((t.numel() * size_of(dtype) + 255) / 256 * 256);
+    Tensor t = contiguous(base_ == nullptr ? nullptr : base_ + bytes_, dtype, device_, sizes);
+    bytes_ += (static_cast<std::size_t>(t.numel() * size_of(dtype)) + 255) / 256 * 256;
     return t;
   }
 
-  std::size_t bytes() const { return bytes_; }
+  /// The bytes taken so far, and `bytes` more that rest() leaves to a kernel.
+  std::size_t bytes() const { return bytes_ + kernel_bytes_; }
+  void need_kernel_workspace(std::size_t bytes) { kernel_bytes_ = std::max(kernel_bytes_, bytes); }
 
-  /// The context with what is left of the workspace.
-  Context rest() const {
-    Context rest = ctx_;
-    rest.workspace = at();
-    rest.workspace_bytes -= bytes_;
+  /// The context for a kernel: its workspace is what no tensor has taken.
+  Context rest(const Context& ctx) const {
+    Context rest = ctx;
+    rest.workspace = base_ == nullptr ? nullptr : base_ + bytes_;
+    rest.workspace_bytes = ctx.workspace_bytes - std::min(bytes_, ctx.workspace_bytes);
     return rest;
   }
 
  private:
-  void* at() const {
-    return ctx_.workspace == nullptr ? nullptr : static_cast<char*>(ctx_.workspace) + bytes_;
-  }
-
-  Context ctx_;
+  Device device_;
+  std::byte* base_;
   std::size_t bytes_ = 0;
+  std::size_t kernel_bytes_ = 0;
 };
 
 }  // namespace tigon

@@ -5,9 +5,12 @@
 #include "base/fail.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/registry.h"
+#include "ops/loss_options.h"
 
 namespace tigon {
 namespace {
+
+constexpr const char* kForward = "cross_entropy_forward";
 
 /// Checks what every direction takes; all but the views of rows of its seam.
 CrossEntropyRows checked(const Checker& check, const char* op, const Tensor& logits,
@@ -17,15 +20,10 @@ CrossEntropyRows checked(const Checker& check, const char* op, const Tensor& log
   if (classes == 0) fail(op, ": logits must have at least one class, got ", shape_string(logits));
   check.labels(labels, "labels", logits, "logits", classes, o.ignore_index);
   if (weight) check.weight(weight, "weight", classes);
-  // Written so that NaN fails too.
-  if (!(o.label_smoothing >= 0.0F && o.label_smoothing <= 1.0F))
-    fail(op, ": label_smoothing must be in [0, 1], got ", o.label_smoothing);
-  if (!(o.z_loss >= 0.0F)) fail(op, ": z_loss must be at least 0, got ", o.z_loss);
-  if (!(o.softcap >= 0.0F)) fail(op, ": softcap must be positive or absent, got ", o.softcap);
+  check_options(op, o);
   return {.cols = classes,
           .weight = fold_vector(weight),
-          .map = o.softcap > 0.0F ? LogitMap{o.softcap, o.logit_scale / o.softcap}
-                                  : LogitMap{o.logit_scale, 0.0F},
+          .map = logit_map(o.logit_scale, o.softcap),
           .ignore_index = o.ignore_index,
           .label_smoothing = o.label_smoothing,
           .z_loss = o.z_loss};
@@ -52,6 +50,8 @@ struct Workspace {
     divisor = out.divisor;
     if (!divisor && o.reduction == Reduction::mean && out.dlogits)
       divisor = arena.take(DType::float32, {1});
+    const CrossEntropyReduce sums{.rows = {.count = row_count(logits)}};
+    arena.need_kernel_workspace(workspace_bytes(ctx, kForward, sums));
   }
 
   Arena arena;
@@ -79,7 +79,7 @@ CrossEntropyReduce reduction(const Tensor& logits, const Tensor& labels, const T
 void cross_entropy_forward(const Context& ctx, const Tensor& logits, const Tensor& labels,
                            const Tensor& weight, const Tensor& row_weight,
                            const CrossEntropyOptions& o, const CrossEntropyOutputs& out) {
-  const char* op = "cross_entropy_forward";
+  const char* op = kForward;
   const Checker checker(op, ctx);
   CrossEntropyForward p{.in = checked(checker, op, logits, labels, weight, o)};
   if (row_weight) checker.column(row_weight, "row_weight", logits, "logits");
@@ -96,7 +96,7 @@ void cross_entropy_forward(const Context& ctx, const Tensor& logits, const Tenso
   checker.workspace(cross_entropy_forward_workspace(ctx, logits, o, out));
 
   const Workspace w(ctx, logits, o, out);
-  const Context reducing = w.arena.rest();
+  const Context reducing = w.arena.rest(ctx);
   CrossEntropyReduce sums = reduction(logits, labels, weight, o, w);
 
   // The divisor first: the gradient is divided by it before its only rounding.
@@ -129,9 +129,7 @@ void cross_entropy_forward(const Context& ctx, const Tensor& logits, const Tenso
 std::size_t cross_entropy_forward_workspace(const Context& ctx, const Tensor& logits,
                                             const CrossEntropyOptions& o,
                                             const CrossEntropyOutputs& out) {
-  const CrossEntropyReduce p{.rows = {.count = row_count(logits)}};
-  return Workspace(ctx, logits, o, out).arena.bytes() +
-         workspace_bytes(ctx, "cross_entropy_forward", p);
+  return Workspace(without_workspace(ctx), logits, o, out).arena.bytes();
 }
 
 void cross_entropy_backward(const Context& ctx, const Tensor& dloss, const Tensor& logits,

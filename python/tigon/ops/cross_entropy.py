@@ -7,19 +7,16 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from tigon.ops._autograd import keeps_graph
 from tigon.ops._library import fake, operator
 
 Reduction = Literal["none", "mean", "sum"]
-_REDUCTIONS: dict[str, int] = {"none": 0, "mean": 1, "sum": 2}
+REDUCTIONS: dict[str, int] = {"none": 0, "mean": 1, "sum": 2}
 
 _forward = operator("cross_entropy_forward")
 _backward = operator("cross_entropy_backward")
 _scale = operator("cross_entropy_scale")
 _scale_inplace = operator("cross_entropy_scale_inplace")
-
-# True while autograd keeps the graph (retain_graph) for another backward. Not public in torch; where
-# it is missing, nothing is ever reused.
-_keeps_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
 
 
 class CrossEntropyOutput(NamedTuple):
@@ -78,13 +75,13 @@ def cross_entropy(
         RuntimeError: a shape, dtype, device or option that does not fit, with the values; on the CPU also a label
             outside the vocabulary. On CUDA such a label makes its row's loss and gradient NaN.
     """
-    if reduction not in _REDUCTIONS:
+    if reduction not in REDUCTIONS:
         raise ValueError(f"reduction must be 'none', 'mean' or 'sum', got {reduction!r}")
     if softcap is not None and not softcap > 0:
         raise ValueError(f"softcap must be positive or None, got {softcap}")
     if weight is not None and weight.requires_grad:
         raise ValueError("weight holds constants (as in F.cross_entropy), but requires a gradient")
-    options = _Options(ignore_index, label_smoothing, z_loss, softcap or 0.0, logit_scale, _REDUCTIONS[reduction])
+    options = _Options(ignore_index, label_smoothing, z_loss, softcap or 0.0, logit_scale, REDUCTIONS[reduction])
     wanted = return_z_loss, return_token_accuracy
     if torch.is_grad_enabled() and logits.requires_grad:
         out = _CrossEntropy.apply(logits, labels, weight, options, *wanted)
@@ -106,7 +103,7 @@ class _CrossEntropy(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         # A gradient that was divided by the number of rows before the loss scaler multiplied it would be lost
         # below float16's range, and each row has its own factor without a reduction: both wait for backward.
-        waits = options.reduction == _REDUCTIONS["none"] or logits.dtype == torch.float16
+        waits = options.reduction == REDUCTIONS["none"] or logits.dtype == torch.float16
         loss, z_loss, accuracy, lse, divisor, dlogits = _forward(
             logits, labels, weight, *options, need_z_loss, need_accuracy, waits, not waits
         )
@@ -123,7 +120,7 @@ class _CrossEntropy(torch.autograd.Function):
         labels, *saved = ctx.saved_tensors
         if len(saved) > 1:
             dlogits = _backward(dloss, saved[0], labels, *saved[1:], *ctx.options)
-        elif torch.compiler.is_compiling() or _keeps_graph():
+        elif torch.compiler.is_compiling() or keeps_graph():
             dlogits = _scale(dloss, saved[0], labels, ctx.options.ignore_index)
         else:
             (dlogits,) = saved
@@ -152,14 +149,14 @@ def _(
         return logits.new_empty(labels.shape, dtype=torch.float32)
 
     def result() -> Tensor:
-        return column() if reduction == _REDUCTIONS["none"] else logits.new_empty((), dtype=torch.float32)
+        return column() if reduction == REDUCTIONS["none"] else logits.new_empty((), dtype=torch.float32)
 
     return (
         result(),
         result() if need_z_loss else None,
         result() if need_accuracy else None,
         column() if need_lse else None,
-        logits.new_empty((), dtype=torch.float32) if need_lse and reduction == _REDUCTIONS["mean"] else None,
+        logits.new_empty((), dtype=torch.float32) if need_lse and reduction == REDUCTIONS["mean"] else None,
         torch.empty_like(logits) if need_dlogits else None,
     )
 
