@@ -41,7 +41,7 @@ def say(text: str) -> None:
 
 
 def run_module(name: str, *arguments: str, capture: bool = False) -> str:
-    """Runs a module in a process of its own: this one stays small, since a child's peak memory starts at ours."""
+    """Runs a module in a process of its own; ours loads no model, since a child's peak memory starts at ours."""
     command = [sys.executable, "-m", name, *arguments]
     result = subprocess.run(command, check=False, text=True, stdout=subprocess.PIPE if capture else None)
     if result.returncode:

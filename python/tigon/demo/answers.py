@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import warnings
 from pathlib import Path
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
 
 MAX_NEW_TOKENS = 60
 
@@ -43,6 +45,8 @@ def main() -> None:
     parser.add_argument("--adapter", type=Path)
     parser.add_argument("questions", nargs="+")
     options = parser.parse_args()
+    logging.disable_progress_bar()
+    warnings.simplefilter("ignore")
     print(json.dumps(answer(options.model, options.adapter, options.questions)))
 
 
