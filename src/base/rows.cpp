@@ -44,6 +44,21 @@ RowSpace fold_rows(std::initializer_list<RowBinding> bindings) {
   return space;
 }
 
+void merge_rows_into_columns(RowSpace& space, std::int64_t& cols,
+                             std::initializer_list<RowView*> views) {
+  if (space.axes != 1) return;
+  const auto dense = [&](const RowView* v) {
+    return !*v || (v->strides[0] == cols && v->col_stride == 1);
+  };
+  if (!std::all_of(views.begin(), views.end(), dense)) return;
+  cols *= space.count;
+  for (RowView* v : views) {
+    v->strides[0] = 0;
+    v->col_stride = 1;
+  }
+  space = {};
+}
+
 RowView fold_vector(const Tensor& t) {
   RowView view;
   if (!t) return view;

@@ -61,6 +61,10 @@ RowSpace fold_rows(std::initializer_list<RowBinding> bindings);
 /// Product of all axes but the last.
 std::int64_t row_count(const Tensor& t);
 
+/// For kernels without a meaning for rows: where all views are dense, one long row of them.
+void merge_rows_into_columns(RowSpace& space, std::int64_t& cols,
+                             std::initializer_list<RowView*> views);
+
 /// A [cols] tensor as a view whose rows are all the same; empty when absent.
 RowView fold_vector(const Tensor& t);
 

@@ -113,6 +113,23 @@ HWY_INLINE void map(std::int64_t n, Out* out, F f, const In*... in) {
   if (i < n) store_part(f(load_part(in + i, n - i)...), out + i, n - i);
 }
 
+/// The same for two outputs, which f gives as a pair of vectors.
+template <class F, class Out, class... In>
+HWY_INLINE void map_pair(std::int64_t n, Out* first, Out* second, F f, const In*... in) {
+  const std::int64_t step = lanes();
+  std::int64_t i = 0;
+  for (; i + step <= n; i += step) {
+    const auto [a, b] = f(load(in + i)...);
+    store(a, first + i);
+    store(b, second + i);
+  }
+  if (i < n) {
+    const auto [a, b] = f(load_part(in + i, n - i)...);
+    store_part(a, first + i, n - i);
+    store_part(b, second + i, n - i);
+  }
+}
+
 /// op over all f(in[i]...), from `start`, its neutral element. Four accumulators per lane: the
 /// order is fixed by the vector width alone.
 template <class F, class Op, class... In>

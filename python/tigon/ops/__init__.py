@@ -3,18 +3,22 @@
 from tigon.ops._library import Library, has_kernels, libraries
 from tigon.ops.add_rms_norm import add_rms_norm
 from tigon.ops.cross_entropy import CrossEntropyOutput, cross_entropy
+from tigon.ops.geglu import geglu
 from tigon.ops.layer_norm import layer_norm
 from tigon.ops.rms_norm import rms_norm
 from tigon.ops.softmax import softmax
+from tigon.ops.swiglu import swiglu
 
 __all__ = [
     "CrossEntropyOutput",
     "Library",
     "add_rms_norm",
     "cross_entropy",
+    "geglu",
     "has_kernels",
     "layer_norm",
     "libraries",
     "rms_norm",
     "softmax",
+    "swiglu",
 ]

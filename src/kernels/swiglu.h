@@ -1,0 +1,10 @@
+#pragma once
+
+#include "kernels/glu.h"
+
+namespace tigon {
+
+struct SwigluForward : GluForward {};
+struct SwigluBackward : GluBackward {};
+
+}  // namespace tigon

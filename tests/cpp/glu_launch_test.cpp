@@ -1,0 +1,50 @@
+#include <gtest/gtest.h>
+
+#include "cuda/config/glu.h"
+
+namespace tigon::cuda {
+namespace {
+
+TEST(GluLaunch, IsAlwaysLaunchable) {
+  constexpr std::int64_t kMany = std::int64_t{1} << 40;
+  for (const std::int64_t rows : {std::int64_t{1}, std::int64_t{3}, std::int64_t{65537}, kMany}) {
+    for (const std::int64_t cols : {1, 7, 128, 4096, 14336, 1 << 30}) {
+      for (const int width : {1, 4, 8}) {
+        const GluLaunch launch = choose_glu_launch(rows, cols, width);
+        EXPECT_EQ(launch.threads_per_row * launch.rows_per_block, 256);
+        EXPECT_GE(launch.blocks, 1);
+        EXPECT_LE(launch.blocks, 0x7FFFFFFF);
+      }
+    }
+  }
+}
+
+TEST(GluLaunch, TilesCoverTheColumnsAndBlocksTheRows) {
+  for (const std::int64_t rows : {1, 2, 31, 33, 100003}) {
+    for (const std::int64_t cols : {8, 16, 72, 4096, 14336}) {
+      const GluLaunch launch = choose_glu_launch(rows, cols, 8);
+      const std::int64_t tile = launch.threads_per_row * kGluVectors * 8;
+      EXPECT_GE(launch.tiles * tile, cols);
+      EXPECT_LT((launch.tiles - 1) * tile, cols);
+      const std::int64_t groups = launch.blocks / launch.tiles;
+      EXPECT_EQ(groups * launch.tiles, launch.blocks);
+      EXPECT_GE(groups * launch.rows_per_block, rows);
+      EXPECT_LT((groups - 1) * launch.rows_per_block, rows);
+    }
+  }
+}
+
+TEST(GluLaunch, Choices) {
+  // Merged into one row: every block a tile of it.
+  EXPECT_EQ(
+      choose_glu_launch(1, std::int64_t{16384} * 14336, 8),
+      (GluLaunch{.threads_per_row = 256, .rows_per_block = 1, .tiles = 57344, .blocks = 57344}));
+  // One packed token spreads over several multiprocessors.
+  EXPECT_EQ(choose_glu_launch(1, 14336, 8),
+            (GluLaunch{.threads_per_row = 256, .rows_per_block = 1, .tiles = 4, .blocks = 4}));
+  EXPECT_EQ(choose_glu_launch(65536, 128, 8),
+            (GluLaunch{.threads_per_row = 8, .rows_per_block = 32, .tiles = 1, .blocks = 2048}));
+}
+
+}  // namespace
+}  // namespace tigon::cuda
