@@ -6,6 +6,7 @@ from tigon.ops.cross_entropy import CrossEntropyOutput, cross_entropy
 from tigon.ops.geglu import geglu
 from tigon.ops.layer_norm import layer_norm
 from tigon.ops.rms_norm import rms_norm
+from tigon.ops.rope import rope
 from tigon.ops.softmax import softmax
 from tigon.ops.swiglu import swiglu
 
@@ -19,6 +20,7 @@ __all__ = [
     "layer_norm",
     "libraries",
     "rms_norm",
+    "rope",
     "softmax",
     "swiglu",
 ]
