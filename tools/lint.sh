@@ -33,16 +33,20 @@ tidy_one() {
   local file=$1 seen
   seen=build/tidy/$(cat "$file" - <<<"$file $headers_key" | sha256sum | cut -c1-32)
   [ -e "$seen" ] && return
-  clang-tidy --quiet -p "$build" --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-deprecated-declarations \
+  clang-tidy --quiet -p build/tidy --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-deprecated-declarations \
     "$file" && touch "$seen"
 }
 tidy() {
-  build=build/$(preset)
+  local build=build/$(preset)
   headers_key=$(printf '%s\n' "${sources[@]}" | grep -E '\.(h|cuh)$' | xargs cat .clang-tidy "$build/CMakeCache.txt" |
     sha256sum)
   export -f tidy_one
-  export build headers_key
+  export headers_key
   mkdir -p build/tidy
+  # Bindings are compiled for two libraries; once is enough here.
+  "$python" -c 'import json, sys
+commands = {command["file"]: command for command in json.load(sys.stdin)}
+json.dump(list(commands.values()), sys.stdout)' <"$build/compile_commands.json" >build/tidy/compile_commands.json
   printf '%s\n' "${sources[@]}" | grep -E '^(src|bindings)/.*\.cpp$' | xargs -P "$(nproc)" -I{} bash -c 'tidy_one {}'
 }
 
