@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "cuda/config/cross_entropy.h"
 #include "cuda/config/rows.h"
 
 // Launch choices are pure functions: what every choice must hold, and the ones that were meant.
@@ -42,6 +43,14 @@ TEST(RowLaunch, Choices) {
   EXPECT_EQ(choose_row_launch(524288, 128, 8),
             (RowLaunch{
                 .threads_per_row = 8, .rows_per_block = 16, .blocks = 32768, .shared_floats = 16}));
+}
+
+TEST(CrossEntropyLaunch, LongRowsTakeAMultiprocessorAndShortOnesShareIt) {
+  EXPECT_EQ(choose_cross_entropy_launch(4096, 128256, 8, 2), choose_row_launch(4096, 128256, 8));
+  EXPECT_EQ(choose_cross_entropy_launch(65537, 8, 4, 4), choose_row_launch(65537, 8, 4));
+  EXPECT_EQ(choose_cross_entropy_launch(4096, 49152, 8, 2),
+            (RowLaunch{
+                .threads_per_row = 512, .rows_per_block = 1, .blocks = 4096, .shared_floats = 16}));
 }
 
 TEST(ColumnLaunch, TilesCoverTheColumnsAndSlicesAreNotEmpty) {
