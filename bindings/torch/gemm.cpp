@@ -44,6 +44,29 @@ void add_product(const TorchTensor& d, const TorchTensor& a, const TorchTensor& 
       TIGON_SHIM(addmm_out)(d.get(), d.get(), a.get(), b.get(), beta, alpha));
 }
 
+#if defined(TIGON_TORCH_CUDA)
+/// D (+)= A @ B for 16-bit A and B and a float32 D.
+void widening_product(const TorchTensor& d, const TorchTensor& a, const TorchTensor& b,
+                      bool accumulates) {
+  if (accumulates) {
+    // ATen's addmm.dtype_out takes Scalars, which the stable dispatcher cannot pass; the Python
+    // package registers an operator without them (tigon/ops/_gemm.py).
+    std::array<StableIValue, 3> stack{torch::stable::detail::from(d),
+                                      torch::stable::detail::from(a),
+                                      torch::stable::detail::from(b)};
+    STABLE_TORCH_ERROR_CODE_CHECK(
+        torch_call_dispatcher("tigon::add_product", "", stack.data(), TORCH_ABI_VERSION));
+    return;
+  }
+  std::array<StableIValue, 4> stack{torch::stable::detail::from(a), torch::stable::detail::from(b),
+                                    torch::stable::detail::from(ScalarType::Float),
+                                    torch::stable::detail::from(d)};
+  STABLE_TORCH_ERROR_CODE_CHECK(
+      torch_call_dispatcher("aten::mm", "dtype_out", stack.data(), TORCH_ABI_VERSION));
+  (void)torch::stable::detail::to<TorchTensor>(stack[0]);  // takes back the reference to d
+}
+#endif
+
 }  // namespace
 
 void gemm(void* /*state*/, const Context& /*ctx*/, const Tensor& d, const Tensor& a,
@@ -53,19 +76,11 @@ void gemm(void* /*state*/, const Context& /*ctx*/, const Tensor& d, const Tensor
   TorchTensor rhs = borrow(b);
   const bool accumulates = static_cast<bool>(c) && beta != 0.0F;
   if (d.dtype != a.dtype) {
-    // ATen has no product of 16-bit tensors that adds to float32. On the GPU it has one that
-    // writes float32; on the CPU the operands are widened.
 #if defined(TIGON_TORCH_CUDA)
-    if (!accumulates && alpha == 1.0F) {
-      std::array<StableIValue, 4> stack{
-          torch::stable::detail::from(lhs), torch::stable::detail::from(rhs),
-          torch::stable::detail::from(ScalarType::Float), torch::stable::detail::from(out)};
-      STABLE_TORCH_ERROR_CODE_CHECK(
-          torch_call_dispatcher("aten::mm", "dtype_out", stack.data(), TORCH_ABI_VERSION));
-      (void)torch::stable::detail::to<TorchTensor>(stack[0]);  // takes back the reference to out
-      return;
-    }
+    if (alpha == 1.0F && (!accumulates || beta == 1.0F))
+      return widening_product(out, lhs, rhs, accumulates);
 #endif
+    // ATen has no such product on the CPU.
     lhs = torch::stable::to(lhs, ScalarType::Float);
     rhs = torch::stable::to(rhs, ScalarType::Float);
   }

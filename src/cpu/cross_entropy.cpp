@@ -15,6 +15,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace tigon {
 namespace HWY_NAMESPACE {
+namespace {
 
 float* at_row(const RowView& view, const RowSpace& rows, std::int64_t row) {
   return static_cast<float*>(view.data) + view.offset(rows, row);
@@ -285,6 +286,7 @@ void sum_rows(const Context& /*ctx*/, const CrossEntropyReduce& p) {
   if (p.divisor != nullptr) *p.divisor = static_cast<float>(weights);
 }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace tigon
 HWY_AFTER_NAMESPACE();

@@ -1,10 +1,12 @@
 """The operators: public functions, autograd formulas and fake kernels."""
 
+from tigon.ops import _gemm  # noqa: F401  registers an operator that the CUDA library calls
 from tigon.ops._library import Library, has_kernels, libraries
 from tigon.ops.add_rms_norm import add_rms_norm
 from tigon.ops.cross_entropy import CrossEntropyOutput, cross_entropy
 from tigon.ops.geglu import geglu
 from tigon.ops.layer_norm import layer_norm
+from tigon.ops.linear_cross_entropy import linear_cross_entropy
 from tigon.ops.rms_norm import rms_norm
 from tigon.ops.rope import rope
 from tigon.ops.softmax import softmax
@@ -19,6 +21,7 @@ __all__ = [
     "has_kernels",
     "layer_norm",
     "libraries",
+    "linear_cross_entropy",
     "rms_norm",
     "rope",
     "softmax",
