@@ -7,6 +7,7 @@ from tigon.ops.cross_entropy import CrossEntropyOutput, cross_entropy
 from tigon.ops.geglu import geglu
 from tigon.ops.layer_norm import layer_norm
 from tigon.ops.linear_cross_entropy import linear_cross_entropy
+from tigon.ops.linear_logprob import LogProbOutput, linear_logprob
 from tigon.ops.rms_norm import rms_norm
 from tigon.ops.rope import rope
 from tigon.ops.softmax import softmax
@@ -15,6 +16,7 @@ from tigon.ops.swiglu import swiglu
 __all__ = [
     "CrossEntropyOutput",
     "Library",
+    "LogProbOutput",
     "add_rms_norm",
     "cross_entropy",
     "geglu",
@@ -22,6 +24,7 @@ __all__ = [
     "layer_norm",
     "libraries",
     "linear_cross_entropy",
+    "linear_logprob",
     "rms_norm",
     "rope",
     "softmax",

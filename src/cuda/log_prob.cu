@@ -1,0 +1,195 @@
+#include "kernels/log_prob.h"
+
+#include <cfloat>
+
+#include "cuda/config/rows.h"
+#include "cuda/device.h"
+#include "cuda/dispatch.cuh"
+#include "cuda/reduce.cuh"
+#include "cuda/sweep.cuh"
+#include "cuda/vector.cuh"
+#include "kernels/registry.h"
+
+namespace tigon::cuda {
+namespace {
+
+__device__ __forceinline__ float& at_row(const RowView& view, const RowSpace& rows,
+                                         std::int64_t row) {
+  return static_cast<float*>(view.data)[view.offset(rows, row)];
+}
+
+template <int W>
+__device__ __forceinline__ void apply(const LogitMap& map, float (&x)[W]) {
+#pragma unroll
+  for (int i = 0; i < W; ++i)
+    x[i] = map.outer * (map.inner == 0.0F ? x[i] : tanhf(map.inner * x[i]));
+}
+
+/// Sums over exp(x - largest) of what a thread has read. The start is finite, so that -Inf gives 0
+/// and NaN and +Inf give NaN.
+struct Moments {
+  float largest = -FLT_MAX;
+  float sum = 0.0F;       // e
+  float weighted = 0.0F;  // e * (x - largest)
+  float squares = 0.0F;   // e^2
+
+  /// The same sums about a larger value.
+  __device__ __forceinline__ void shift_to(float m) {
+    const float by = largest - m;
+    const float factor = __expf(by);
+    weighted = factor == 0.0F ? 0.0F : factor * (weighted + by * sum);
+    sum *= factor;
+    squares *= factor * factor;
+    largest = m;
+  }
+
+  template <int W>
+  __device__ __forceinline__ void add(const float (&x)[W]) {
+    float m = largest;
+#pragma unroll
+    for (int i = 0; i < W; ++i) m = fmaxf(m, x[i]);
+    if (m > largest) shift_to(m);
+#pragma unroll
+    for (int i = 0; i < W; ++i) {
+      const float e = __expf(x[i] - largest);
+      sum += e;
+      weighted += e == 0.0F ? 0.0F : e * (x[i] - largest);
+      squares += e * e;
+    }
+  }
+};
+
+template <class T, int N>
+__global__ void __launch_bounds__(1024) forward(const LogProbForward p) {
+  extern __shared__ float shared[];
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
+  // Every thread of a block makes the same number of turns: reduce_row needs them all.
+  for (std::int64_t first = blockIdx.x * static_cast<std::int64_t>(blockDim.y);
+       first < p.rows.count; first += step) {
+    const std::int64_t row = first + threadIdx.y;
+    const bool active = row < p.rows.count;
+    const std::int64_t label =
+        active ? load_integer(p.labels, p.labels.offset(p.rows, row)) : p.ignore_index;
+    const bool counts = active && label != p.ignore_index;
+    const bool known = counts && label >= 0 && label < p.cols;
+    const T* z =
+        counts ? static_cast<const T*>(p.logits.data) + p.logits.offset(p.rows, row) : nullptr;
+    float at_label[1] = {NAN};
+    if (known) {
+      load(z + label * p.logits.col_stride, at_label);
+      apply(p.map, at_label);
+    }
+    Moments moments;
+    float total = 0.0F;   // of x
+    float beaten = 0.0F;  // 1 when another class comes before the label
+    RowSweep<T, N>(z, counts ? p.cols : 0).visit([&](auto width, std::int64_t col) {
+      float x[width.value];
+      load(z + col * p.logits.col_stride, x);
+      apply(p.map, x);
+      moments.add(x);
+#pragma unroll
+      for (int i = 0; i < width.value; ++i) {
+        total += x[i];
+        if (x[i] > at_label[0] || (x[i] == at_label[0] && col + i < label)) beaten = 1.0F;
+      }
+    });
+    moments.shift_to(reduce_row(moments.largest, blockDim.x, shared, Max()));
+    const float sum = reduce_row(moments.sum, blockDim.x, shared, Sum());
+    const float log_sum = logf(sum);
+    float entropy = 0.0F;
+    float log_sum_sq = 0.0F;
+    if (p.entropy)
+      entropy = log_sum - reduce_row(moments.weighted, blockDim.x, shared, Sum()) / sum;
+    if (p.log_sum_sq_probs)
+      log_sum_sq = logf(reduce_row(moments.squares, blockDim.x, shared, Sum())) - 2.0F * log_sum;
+    if (p.mean_logit) total = reduce_row(total, blockDim.x, shared, Sum());
+    if (p.is_top1) beaten = reduce_row(beaten, blockDim.x, shared, Max());
+    if (!active || threadIdx.x > 0) continue;
+    const auto put = [&](const RowView& view, float v) {
+      if (view) at_row(view, p.rows, row) = counts ? v : 0.0F;
+    };
+    put(p.lse, moments.largest + log_sum);
+    put(p.log_prob, at_label[0] - moments.largest - log_sum);
+    put(p.entropy, entropy);
+    put(p.log_sum_sq_probs, log_sum_sq);
+    put(p.mean_logit, total / static_cast<float>(p.cols));
+    put(p.is_top1, known ? 1.0F - beaten : 0.0F);
+  }
+}
+
+/// dx = a * [v = label] + m / V - q * (a + h * (log q + entropy) + 2 s - 2 s * q / sum q^2), then
+/// dz, for the probabilities q and the incoming gradients a, h, s, m of log_prob, entropy,
+/// log_sum_sq_probs and mean_logit.
+template <class T, int N>
+__global__ void __launch_bounds__(1024) backward(const LogProbBackward p) {
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
+  for (std::int64_t row = blockIdx.x * static_cast<std::int64_t>(blockDim.y) + threadIdx.y;
+       row < p.rows.count; row += step) {
+    const auto get = [&](const RowView& view) { return view ? at_row(view, p.rows, row) : 0.0F; };
+    const std::int64_t label = load_integer(p.labels, p.labels.offset(p.rows, row));
+    const bool counts = label != p.ignore_index;
+    const bool known = label >= 0 && label < p.cols;
+    const float a = known ? get(p.dlog_prob) : NAN;
+    const float h = get(p.dentropy);
+    const float s = get(p.dlog_sum_sq_probs);
+    const float entropy = get(p.entropy);
+    const float squares = p.dlog_sum_sq_probs ? 2.0F * s * expf(-get(p.log_sum_sq_probs)) : 0.0F;
+    const float mean = get(p.dmean_logit) / static_cast<float>(p.cols);
+    const float lse = get(p.lse);
+    const float slope = p.map.outer * (p.map.inner == 0.0F ? 1.0F : p.map.inner);
+    const T* z = static_cast<const T*>(p.logits.data) + p.logits.offset(p.rows, row);
+    T* out = static_cast<T*>(p.dlogits.data) + p.dlogits.offset(p.rows, row);
+    RowSweep<T, N>(z, p.cols).visit([&](auto width, std::int64_t col) {
+      constexpr int W = width.value;
+      float x[W] = {};
+      if (counts) {
+        load(z + col * p.logits.col_stride, x);
+        apply(p.map, x);
+#pragma unroll
+        for (int i = 0; i < W; ++i) {
+          const float log_q = x[i] - lse;
+          const float q = __expf(log_q);
+          const float f = a + 2.0F * s + h * (log_q + entropy) - squares * q;
+          float g = mean - (q == 0.0F ? 0.0F : q * f);
+          if (col + i == label) g += a;
+          const float t = x[i] / p.map.outer;
+          x[i] = g * slope * (p.map.inner == 0.0F ? 1.0F : 1.0F - t * t);
+        }
+      }
+      if (W == 1) {
+        store(out + col * p.dlogits.col_stride, x);
+      } else {
+#pragma unroll
+        for (int i = 0; i < W; ++i) out[col + i] = from_float<T>(x[i]);
+      }
+    });
+  }
+}
+
+void launch_forward(const Context& ctx, const LogProbForward& p) {
+  if (p.rows.count == 0) return;
+  dispatch(p.logits.dtype, p.logits.col_stride == 1, [&]<class T, int N>() {
+    const RowLaunch launch = choose_row_launch(p.rows.count, p.cols, N);
+    forward<T, N>
+        <<<launch.blocks, dim3(launch.threads_per_row, launch.rows_per_block),
+           launch.shared_floats * sizeof(float), static_cast<cudaStream_t>(ctx.stream)>>>(p);
+  });
+  check(cudaGetLastError(), "log_prob_forward");
+}
+
+void launch_backward(const Context& ctx, const LogProbBackward& p) {
+  if (p.rows.count == 0) return;
+  const bool side_by_side = p.logits.col_stride == 1 && p.dlogits.col_stride == 1;
+  dispatch(p.logits.dtype, side_by_side, [&]<class T, int N>() {
+    const RowLaunch launch = choose_row_launch(p.rows.count, p.cols, N);
+    backward<T, N><<<launch.blocks, dim3(launch.threads_per_row, launch.rows_per_block), 0,
+                     static_cast<cudaStream_t>(ctx.stream)>>>(p);
+  });
+  check(cudaGetLastError(), "log_prob_backward");
+}
+
+const RegisterKernel<LogProbForward> kForward(DeviceType::cuda, {.launch = launch_forward});
+const RegisterKernel<LogProbBackward> kBackward(DeviceType::cuda, {.launch = launch_backward});
+
+}  // namespace
+}  // namespace tigon::cuda
