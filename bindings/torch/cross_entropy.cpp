@@ -50,19 +50,6 @@ cross_entropy_forward(TorchTensor logits, TorchTensor labels, OptionalTensor wei
   return {loss, z, accuracy, lse, divisor, dlogits};
 }
 
-TorchTensor cross_entropy_inplace(TorchTensor logits, TorchTensor labels, OptionalTensor weight,
-                                  OptionalTensor row_weight, std::int64_t ignore_index,
-                                  double label_smoothing, double z_loss, double softcap,
-                                  double logit_scale) {
-  const Call call("cross_entropy_inplace", logits);
-  const TorchTensor loss = call.empty(shape(labels), ScalarType::Float);
-  tigon::cross_entropy_forward(
-      call.context(), view(logits), view(labels), view(weight), view(row_weight),
-      options(ignore_index, label_smoothing, z_loss, softcap, logit_scale, 0),
-      {.loss = view(loss), .dlogits = view(logits)});
-  return loss;
-}
-
 TorchTensor cross_entropy_backward(TorchTensor dloss, TorchTensor logits, TorchTensor labels,
                                    OptionalTensor weight, TorchTensor lse, OptionalTensor divisor,
                                    std::int64_t ignore_index, double label_smoothing, double z_loss,
@@ -99,10 +86,6 @@ TIGON_TORCH_OPERATOR(cross_entropy_forward,
                      "int reduction, bool need_z_loss, bool need_accuracy, bool need_lse, "
                      "bool need_dlogits) "
                      "-> (Tensor, Tensor?, Tensor?, Tensor?, Tensor?, Tensor?)")
-TIGON_TORCH_OPERATOR(cross_entropy_inplace,
-                     "(Tensor(a!) logits, Tensor labels, Tensor? weight, Tensor? row_weight, "
-                     "int ignore_index, float label_smoothing, float z_loss, float softcap, "
-                     "float logit_scale) -> Tensor")
 TIGON_TORCH_OPERATOR(cross_entropy_backward,
                      "(Tensor dloss, Tensor logits, Tensor labels, Tensor? weight, Tensor lse, "
                      "Tensor? divisor, int ignore_index, float label_smoothing, float z_loss, "

@@ -161,11 +161,6 @@ def _(
     )
 
 
-@fake("cross_entropy_inplace")
-def _(logits: Tensor, labels: Tensor, *_: Any) -> Tensor:
-    return logits.new_empty(labels.shape, dtype=torch.float32)
-
-
 @fake("cross_entropy_backward")
 def _(dloss: Tensor, logits: Tensor, *_: Any) -> Tensor:
     return torch.empty_like(logits)

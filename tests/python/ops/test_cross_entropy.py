@@ -87,7 +87,6 @@ def opcheck(inputs: Inputs) -> Iterator[tuple[Any, tuple[Any, ...]]]:
     yield ops.cross_entropy_scale.default, (one / 2, logits, labels, IGNORED)
     if logits.is_contiguous():  # functionalisation compares a clone that an odd layout does not keep
         yield ops.cross_entropy_scale_inplace.default, (one / 2, logits.clone(), labels, IGNORED)
-        yield ops.cross_entropy_inplace.default, (logits.clone(), labels, weight, lse, *rest)
 
 
 CROSS_ENTROPY = Operator(
@@ -441,20 +440,6 @@ def test_accuracy_takes_the_first_of_equals(device: str) -> None:
     for reduction in ("mean", "sum"):
         mean = tigon.cross_entropy(logits, labels, reduction=reduction, **options).token_accuracy
         torch.testing.assert_close(mean, torch.tensor(2 / 3, device=device))
-
-
-@on_devices
-@on_dtypes
-def test_inplace_operator(device: str, dtype: torch.dtype) -> None:
-    """Logits become the gradient of their rows' losses, times the row's weight."""
-    logits, labels = case((5, 3, 41), device, dtype)
-    rows = torch.rand(5, 3, generator=torch.Generator().manual_seed(2)).to(device)
-    expected = torch_loss(logits, labels, reduction="none") * rows
-    (gradient,) = torch.autograd.grad(expected.sum(), logits)
-    owned = logits.detach().clone()
-    loss = torch.ops.tigon.cross_entropy_inplace(owned, labels, None, rows, IGNORED, 0.0, 0.0, 0.0, 1.0)
-    torch.testing.assert_close(loss, expected.detach())
-    torch.testing.assert_close(owned, gradient, rtol=torch.finfo(dtype).eps, atol=1e-6)
 
 
 # --- sizes ----------------------------------------------------------------------------------------
