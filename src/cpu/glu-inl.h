@@ -71,7 +71,6 @@ void for_each_chunk(const Context& ctx, std::int64_t rows, std::int64_t cols, Bo
       const std::int64_t col = (i - row * chunks) * kGluChunk;
       body(scratch, row, col, std::min(kGluChunk, cols - col));
     }
-    hwy::FlushStream();
   });
 }
 
@@ -83,13 +82,12 @@ HWY_INLINE std::int64_t element(const RowView& view, const RowSpace& rows, std::
 /// An activation has value(x) = act(x), and slope(x, y) = act'(x), which also gives y = act(x).
 template <class Act>
 void glu_forward(const Context& ctx, const GluForward& p, Act act) {
-  const bool streamed = streams(p.y, p.rows.count, p.cols);
   const auto body = [&]<class T>(const Scratch& scratch, std::int64_t row, std::int64_t col,
                                  std::int64_t n) {
     const T* gate = read<T>(p.gate, element(p.gate, p.rows, row, col), n, scratch[0]);
     const T* up = read<T>(p.up, element(p.up, p.rows, row, col), n, scratch[1]);
     const std::int64_t at = element(p.y, p.rows, row, col);
-    T* y = write_buffer<T>(p.y, at, scratch[2], streamed);
+    T* y = write_buffer<T>(p.y, at, scratch[2]);
     map(n, y, [&](Vec g, Vec u) { return hn::Mul(act.value(g), u); }, gate, up);
     write(y, p.y, at, n);
   };
@@ -104,7 +102,6 @@ void glu_forward(const Context& ctx, const GluForward& p, Act act) {
 template <class Act>
 void glu_backward(const Context& ctx, const GluBackward& p, Act act) {
   if (!p.dgate && !p.dup) return;
-  const bool streamed = streams(p.dgate ? p.dgate : p.dup, p.rows.count, p.cols);
   const auto body = [&]<class T>(const Scratch& scratch, std::int64_t row, std::int64_t col,
                                  std::int64_t n) {
     const T* dy = read<T>(p.dy, element(p.dy, p.rows, row, col), n, scratch[0]);
@@ -113,7 +110,7 @@ void glu_backward(const Context& ctx, const GluBackward& p, Act act) {
     // A gradient that nobody wants stays in scratch.
     const auto buffer = [&](const RowView& view, float* own) {
       if (!view) return reinterpret_cast<T*>(own);
-      return write_buffer<T>(view, element(view, p.rows, row, col), own, streamed);
+      return write_buffer<T>(view, element(view, p.rows, row, col), own);
     };
     T* dgate = buffer(p.dgate, scratch[3]);
     T* dup = buffer(p.dup, scratch[4]);

@@ -19,7 +19,6 @@ void forward_rows(const Context& ctx, const LayerNormForward& p) {
   const Scratch shared(2, p.cols);
   const float* weight = read_or(p.weight, 1.0F, p.cols, shared[0]);
   const float* bias = read_or(p.bias, 0.0F, p.cols, shared[1]);
-  const bool streamed = streams(p.y, p.rows.count, p.cols);
   const auto n = static_cast<float>(p.cols);
 
   ctx.parallel_for(p.rows.count, row_grain(p.cols), [&](std::int64_t begin, std::int64_t end) {
@@ -40,7 +39,7 @@ void forward_rows(const Context& ctx, const LayerNormForward& p) {
       if (p.rstd) static_cast<float*>(p.rstd.data)[p.rstd.offset(p.rows, row)] = rstd;
 
       const std::int64_t at = p.y.offset(p.rows, row);
-      T* y = write_buffer<T>(p.y, at, scratch[1], streamed);
+      T* y = write_buffer<T>(p.y, at, scratch[1]);
       const Vec r = hn::Set(d, rstd);
       const auto normalise = [&](Vec v, Vec w, Vec b) {
         return hn::MulAdd(hn::Mul(hn::Sub(v, m), r), w, b);
@@ -48,7 +47,6 @@ void forward_rows(const Context& ctx, const LayerNormForward& p) {
       map(p.cols, y, normalise, x, weight, bias);
       write(y, p.y, at, p.cols);
     }
-    hwy::FlushStream();
   });
 }
 
@@ -61,7 +59,6 @@ void backward_rows(const Context& ctx, const LayerNormBackward& p) {
   const Scratch shared(1, p.cols);
   const float* weight = read_or(p.weight, 1.0F, p.cols, shared[0]);
   const RowSlices slices(p.rows.count, p.cols);
-  const bool streamed = streams(p.dx, p.rows.count, p.cols);
   const auto n = static_cast<float>(p.cols);
   float* weight_partials = static_cast<float*>(ctx.workspace);
   float* bias_partials = weight_partials + (p.dweight ? slices.count() * p.cols : 0);
@@ -103,7 +100,7 @@ void backward_rows(const Context& ctx, const LayerNormBackward& p) {
         const Vec mean_g = hn::Set(d, sum_g / n);
         const Vec mean_g_xhat = hn::Set(d, sum_g_xhat / n);
         const std::int64_t at = p.dx.offset(p.rows, row);
-        T* dx = write_buffer<T>(p.dx, at, scratch[2], streamed);
+        T* dx = write_buffer<T>(p.dx, at, scratch[2]);
         const auto grad = [&](Vec g, Vec w, Vec v) {
           const Vec centred = hn::Sub(hn::Mul(g, w), mean_g);  // as rounded in the sum: 0 for D = 1
           return hn::Mul(r, hn::NegMulAdd(normalised(v), mean_g_xhat, centred));
@@ -112,7 +109,6 @@ void backward_rows(const Context& ctx, const LayerNormBackward& p) {
         write(dx, p.dx, at, p.cols);
       }
     }
-    hwy::FlushStream();
   });
   if (p.dweight) sum_slices(ctx, weight_partials, slices.count(), p.cols, p.dweight);
   if (p.dbias) sum_slices(ctx, bias_partials, slices.count(), p.cols, p.dbias);

@@ -26,7 +26,6 @@ template <class T>
 void forward_rows(const Context& ctx, const RmsNormForward& p) {
   const Scratch shared(1, p.cols);
   const float* scale = scale_row(p.weight, p.weight_offset, p.cols, shared[0]);
-  const bool streamed = streams(p.y, p.rows.count, p.cols);
   const bool rounds = p.round_before_weight && p.weight;
 
   ctx.parallel_for(p.rows.count, row_grain(p.cols), [&](std::int64_t begin, std::int64_t end) {
@@ -36,7 +35,7 @@ void forward_rows(const Context& ctx, const RmsNormForward& p) {
       if (p.residual) {
         const T* r = read<T>(p.residual, p.residual.offset(p.rows, row), p.cols, scratch[1]);
         const std::int64_t at = p.sum.offset(p.rows, row);
-        T* s = write_buffer<T>(p.sum, at, scratch[2], streamed);
+        T* s = write_buffer<T>(p.sum, at, scratch[2]);
         const auto add = [&](Vec a, Vec b) { return round_to(p.sum.dtype, hn::Add(a, b)); };
         map(p.cols, s, add, x, r);
         write(s, p.sum, at, p.cols);
@@ -49,7 +48,7 @@ void forward_rows(const Context& ctx, const RmsNormForward& p) {
       if (p.rstd) static_cast<float*>(p.rstd.data)[p.rstd.offset(p.rows, row)] = rstd;
 
       const std::int64_t at = p.y.offset(p.rows, row);
-      T* y = write_buffer<T>(p.y, at, scratch[3], streamed);
+      T* y = write_buffer<T>(p.y, at, scratch[3]);
       const Vec r = hn::Set(FloatTag(), rstd);
       const auto scaled = [&](Vec v, Vec w) { return hn::Mul(hn::Mul(v, r), w); };
       const auto rounded = [&](Vec v, Vec w) {
@@ -61,7 +60,6 @@ void forward_rows(const Context& ctx, const RmsNormForward& p) {
         map(p.cols, y, scaled, x, scale);
       write(y, p.y, at, p.cols);
     }
-    hwy::FlushStream();
   });
 }
 
@@ -74,7 +72,6 @@ void backward_rows(const Context& ctx, const RmsNormBackward& p) {
   const Scratch shared(1, p.cols);
   const float* scale = scale_row(p.weight, p.weight_offset, p.cols, shared[0]);
   const RowSlices slices(p.rows.count, p.cols);
-  const bool streamed = streams(p.dx, p.rows.count, p.cols);
   float* partials = static_cast<float*>(ctx.workspace);
 
   ctx.parallel_for(slices.count(), 1, [&](std::int64_t first, std::int64_t last) {
@@ -102,7 +99,7 @@ void backward_rows(const Context& ctx, const RmsNormBackward& p) {
         const float dot = sum(p.cols, product, dy, scale, x);
         const Vec c = hn::Set(FloatTag(), dot * rstd * rstd / static_cast<float>(p.cols));
         const std::int64_t at = p.dx.offset(p.rows, row);
-        T* dx = write_buffer<T>(p.dx, at, scratch[3], streamed);
+        T* dx = write_buffer<T>(p.dx, at, scratch[3]);
         const auto grad = [&](Vec g, Vec w, Vec v) {
           return hn::Mul(r, hn::NegMulAdd(v, c, hn::Mul(g, w)));
         };
@@ -118,7 +115,6 @@ void backward_rows(const Context& ctx, const RmsNormBackward& p) {
         write(dx, p.dx, at, p.cols);
       }
     }
-    hwy::FlushStream();
   });
   if (p.dweight) sum_slices(ctx, partials, slices.count(), p.cols, p.dweight);
 }

@@ -14,7 +14,6 @@ namespace {
 
 template <class T>
 void forward_rows(const Context& ctx, const SoftmaxForward& p) {
-  const bool streamed = streams(p.y, p.rows.count, p.cols);
   ctx.parallel_for(p.rows.count, row_grain(p.cols), [&](std::int64_t begin, std::int64_t end) {
     const FloatTag d;
     const Scratch scratch(3, p.cols);
@@ -25,12 +24,11 @@ void forward_rows(const Context& ctx, const SoftmaxForward& p) {
       float* e = scratch[1];
       const float total = map_sum(p.cols, e, [&](Vec v) { return exp(hn::Sub(v, top)); }, x);
       const std::int64_t at = p.y.offset(p.rows, row);
-      T* y = write_buffer<T>(p.y, at, scratch[2], streamed);
+      T* y = write_buffer<T>(p.y, at, scratch[2]);
       const Vec scale = hn::Set(d, 1.0F / total);
       map(p.cols, y, [&](Vec v) { return hn::Mul(v, scale); }, e);
       write(y, p.y, at, p.cols);
     }
-    hwy::FlushStream();
   });
 }
 
@@ -41,7 +39,6 @@ void forward(const Context& ctx, const SoftmaxForward& p) {
 
 template <class T>
 void backward_rows(const Context& ctx, const SoftmaxBackward& p) {
-  const bool streamed = streams(p.dx, p.rows.count, p.cols);
   ctx.parallel_for(p.rows.count, row_grain(p.cols), [&](std::int64_t begin, std::int64_t end) {
     const Scratch scratch(3, p.cols);
     for (std::int64_t row = begin; row < end; ++row) {
@@ -51,12 +48,11 @@ void backward_rows(const Context& ctx, const SoftmaxBackward& p) {
       prefetch(p.y, p.rows, row + 1, p.cols);
       prefetch(p.dy, p.rows, row + 1, p.cols);
       const std::int64_t at = p.dx.offset(p.rows, row);
-      T* dx = write_buffer<T>(p.dx, at, scratch[2], streamed);
+      T* dx = write_buffer<T>(p.dx, at, scratch[2]);
       const Vec mean = hn::Set(FloatTag(), dot);
       map(p.cols, dx, [&](Vec g, Vec v) { return hn::Mul(v, hn::Sub(g, mean)); }, dy, y);
       write(dx, p.dx, at, p.cols);
     }
-    hwy::FlushStream();
   });
 }
 
