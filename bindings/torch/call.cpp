@@ -77,7 +77,7 @@ Call::Call(const char* op, const TorchTensor& anchor) : op_(op), anchor_(anchor)
   const std::int32_t index = anchor.get_device_index();
   context_.device = {DeviceType::cuda, index};
   guard_.emplace(index);
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(index, &context_.stream));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(index, &context_.stream));
 #endif
 }
 
@@ -118,7 +118,7 @@ TorchTensor Call::guarded(std::span<const std::int64_t> sizes,
       torch::stable::detail::from(
           torch::headeronly::IntHeaderOnlyArrayRef(strides.data(), strides.size())),
       torch::stable::detail::from(std::optional<std::int64_t>(kGuardElements))};
-  STABLE_TORCH_ERROR_CODE_CHECK(
+  TORCH_ERROR_CODE_CHECK(
       torch_call_dispatcher("aten::as_strided", "", stack.data(), TORCH_ABI_VERSION));
   return torch::stable::detail::to<TorchTensor>(stack[0]);
 }

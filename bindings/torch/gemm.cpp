@@ -40,8 +40,7 @@ TorchTensor borrow(const Tensor& t) {
 
 void add_product(const TorchTensor& d, const TorchTensor& a, const TorchTensor& b, double alpha,
                  double beta) {
-  STABLE_TORCH_ERROR_CODE_CHECK(
-      TIGON_SHIM(addmm_out)(d.get(), d.get(), a.get(), b.get(), beta, alpha));
+  TORCH_ERROR_CODE_CHECK(TIGON_SHIM(addmm_out)(d.get(), d.get(), a.get(), b.get(), beta, alpha));
 }
 
 #if defined(TIGON_TORCH_CUDA)
@@ -54,14 +53,14 @@ void widening_product(const TorchTensor& d, const TorchTensor& a, const TorchTen
     std::array<StableIValue, 3> stack{torch::stable::detail::from(d),
                                       torch::stable::detail::from(a),
                                       torch::stable::detail::from(b)};
-    STABLE_TORCH_ERROR_CODE_CHECK(
+    TORCH_ERROR_CODE_CHECK(
         torch_call_dispatcher("tigon::add_product", "", stack.data(), TORCH_ABI_VERSION));
     return;
   }
   std::array<StableIValue, 4> stack{torch::stable::detail::from(a), torch::stable::detail::from(b),
                                     torch::stable::detail::from(ScalarType::Float),
                                     torch::stable::detail::from(d)};
-  STABLE_TORCH_ERROR_CODE_CHECK(
+  TORCH_ERROR_CODE_CHECK(
       torch_call_dispatcher("aten::mm", "dtype_out", stack.data(), TORCH_ABI_VERSION));
   (void)torch::stable::detail::to<TorchTensor>(stack[0]);  // takes back the reference to d
 }
@@ -87,7 +86,7 @@ void gemm(void* /*state*/, const Context& /*ctx*/, const Tensor& d, const Tensor
   if (accumulates || alpha != 1.0F)
     add_product(out, lhs, rhs, alpha, accumulates ? beta : 0.0);
   else
-    STABLE_TORCH_ERROR_CODE_CHECK(TIGON_SHIM(mm_out)(out.get(), lhs.get(), rhs.get()));
+    TORCH_ERROR_CODE_CHECK(TIGON_SHIM(mm_out)(out.get(), lhs.get(), rhs.get()));
 }
 
 }  // namespace tigon::torch_binding
