@@ -9,12 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_library = torch.library.Library("tigon", "FRAGMENT")
-_library.define("add_product(Tensor(a!) d, Tensor a, Tensor b) -> ()")
+torch.library.define("tigon::add_product", "(Tensor(a!) d, Tensor a, Tensor b) -> ()")
 
 
+@torch.library.impl("tigon::add_product", "CUDA")
 def _add_product(d: Tensor, a: Tensor, b: Tensor) -> None:
     torch.addmm(d, a, b, out_dtype=torch.float32, out=d)
-
-
-_library.impl("add_product", _add_product, "CUDA")
