@@ -27,7 +27,7 @@ def _load(name: str) -> Library:
     if not path.exists():
         return Library(name, path, False, "not part of this build")
     try:
-        torch.ops.load_library(str(path))  # type: ignore[no-untyped-call]
+        torch.ops.load_library(str(path))
     except OSError as error:
         reason = f"built for torch >= 2.10, this is torch {torch.__version__}: {error}"
         return Library(name, path, False, reason)
