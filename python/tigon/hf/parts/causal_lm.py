@@ -87,7 +87,7 @@ def _loss(
     shift_labels: Tensor | None,
     num_items_in_batch: Tensor | int | None,
     ignore_index: int | None,
-) -> Tensor:
+) -> Any:
     ignore_index = -100 if ignore_index is None else ignore_index
     if shift_labels is None:  # position t predicts token t + 1; the last one predicts nothing
         shift_labels = F.pad(labels, (0, 1), value=ignore_index)[..., 1:]
