@@ -16,6 +16,12 @@ torch.manual_seed(0)
 tigon.ops.__path__.append(str(Path(__file__).parents[2] / "skeleton/python/tigon/ops"))
 
 
+@pytest.fixture(autouse=True)
+def guards(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards are for the operators' own proofs: a guarded output is a view, which trainers may not change in place."""
+    monkeypatch.setenv("TIGON_TEST_GUARDS", "1" if "ops" in request.path.parts else "0")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "gpu: needs a CUDA device; skipped without one")
 
