@@ -41,6 +41,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if rank() == 0:
             print(f"tigon: {error}", file=sys.stderr)
         return 2
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] == "tigon":
+            raise
+        print(f"tigon: {command} needs the package {error.name}: pip install 'tigon[train]'", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         return 130
 

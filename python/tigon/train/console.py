@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-from tqdm import tqdm
-
 
 def rank() -> int:
     return int(os.environ.get("RANK", "0"))
@@ -19,6 +17,8 @@ def world_size() -> int:
 def say(text: str = "") -> None:
     """Print once per job: only the first process speaks."""
     if rank() == 0:
+        from tqdm import tqdm
+
         tqdm.write(text)  # above a progress bar, not into it
         sys.stdout.flush()
 

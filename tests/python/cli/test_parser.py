@@ -153,3 +153,12 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
         entry.main([command, "--help"])
     assert stop.value.code == 0
     assert "usage: tigon" in capsys.readouterr().out
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError("No module named 'peft'", name="peft")
+
+    monkeypatch.setattr(entry.importlib, "import_module", missing)
+    assert entry.main(["sft"]) == 2
+    assert capsys.readouterr().err == "tigon: sft needs the package peft: pip install 'tigon[train]'\n"
