@@ -35,6 +35,11 @@ class TestAccelerate:
     @pytest.fixture(autouse=True)
     def _accelerate(self):
         self.hooks = pytest.importorskip("accelerate.hooks")
+        # One state per process: a Trainer in an earlier test may have left its own behind.
+        state = pytest.importorskip("accelerate.state").AcceleratorState
+        state._reset_state(reset_partial_state=True)
+        yield
+        state._reset_state(reset_partial_state=True)
 
     def test_hooked_modules(self, order):
         seen = []
@@ -107,7 +112,6 @@ class TestAccelerate:
         tigon.unpatch(prepared)
         prepared(**batch())
         assert report.calls["loss"] == 1
-        accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
 
     def test_unwrapping_keeps_the_patch(self):
         accelerate = pytest.importorskip("accelerate")
@@ -117,7 +121,6 @@ class TestAccelerate:
         plain = accelerator.unwrap_model(accelerator.prepare_model(model), keep_fp32_wrapper=False)
         assert plain(**batch()).loss.item() == pytest.approx(EAGER_LOSS, abs=1e-4)
         assert report.calls["loss"] == 1
-        accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
 
 
 class TestTRL:
