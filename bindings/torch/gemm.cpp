@@ -38,9 +38,10 @@ TorchTensor borrow(const Tensor& t) {
                                   torch::stable::Device(type, index), scalar_type(t.dtype));
 }
 
-void add_product(const TorchTensor& d, const TorchTensor& a, const TorchTensor& b, double alpha,
-                 double beta) {
-  TORCH_ERROR_CODE_CHECK(TIGON_SHIM(addmm_out)(d.get(), d.get(), a.get(), b.get(), beta, alpha));
+/// With c a vector this is what F.linear does: cuBLASLt's bias epilogue, where shapes allow.
+void add_product(const TorchTensor& d, const TorchTensor& c, const TorchTensor& a,
+                 const TorchTensor& b, double alpha, double beta) {
+  TORCH_ERROR_CODE_CHECK(TIGON_SHIM(addmm_out)(d.get(), c.get(), a.get(), b.get(), beta, alpha));
 }
 
 #if defined(TIGON_TORCH_CUDA)
@@ -76,7 +77,7 @@ void gemm(void* /*state*/, const Context& /*ctx*/, const Tensor& d, const Tensor
   const bool accumulates = static_cast<bool>(c) && beta != 0.0F;
   if (d.dtype != a.dtype) {
 #if defined(TIGON_TORCH_CUDA)
-    if (alpha == 1.0F && (!accumulates || beta == 1.0F))
+    if (alpha == 1.0F && (!accumulates || (beta == 1.0F && c.rank == 2)))
       return widening_product(out, lhs, rhs, accumulates);
 #endif
     // ATen has no such product on the CPU.
@@ -84,7 +85,7 @@ void gemm(void* /*state*/, const Context& /*ctx*/, const Tensor& d, const Tensor
     rhs = torch::stable::to(rhs, ScalarType::Float);
   }
   if (accumulates || alpha != 1.0F)
-    add_product(out, lhs, rhs, alpha, accumulates ? beta : 0.0);
+    add_product(out, accumulates ? borrow(c) : out, lhs, rhs, alpha, accumulates ? beta : 0.0);
   else
     TORCH_ERROR_CODE_CHECK(TIGON_SHIM(mm_out)(out.get(), lhs.get(), rhs.get()));
 }

@@ -7,9 +7,9 @@
 #include <limits>
 
 #include "cpu/foreach_target.h"  // before simd-inl.h
+#include "cpu/logits-inl.h"
 #include "cpu/scratch.h"
 #include "cpu/simd-inl.h"
-#include "hwy/contrib/math/math-inl.h"
 #include "kernels/registry.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -17,16 +17,10 @@ namespace tigon {
 namespace HWY_NAMESPACE {
 namespace {
 
-float* at_row(const RowView& view, const RowSpace& rows, std::int64_t row) {
-  return static_cast<float*>(view.data) + view.offset(rows, row);
-}
-
 template <class T>
 HWY_INLINE float value(const T* p) {
   return hn::GetLane(load_part(p, 1));
 }
-
-HWY_INLINE Vec tanh(Vec v) { return hn::Tanh(FloatTag(), v); }
 
 /// Class weights as float32, or ones, and their sum.
 class ClassWeights {
@@ -48,23 +42,12 @@ class ClassWeights {
   float total_;
 };
 
-bool is_identity(const LogitMap& map) { return map.outer == 1.0F && map.inner == 0.0F; }
-
 /// x of one row: the logits themselves, or mapped into scratch (T is float then).
 template <class T>
 HWY_INLINE const T* mapped_row(const CrossEntropyRows& in, std::int64_t row, float* scratch) {
   const T* z = read<T>(in.logits, in.logits.offset(in.rows, row), in.cols, scratch);
-  if constexpr (std::is_same_v<T, float>) {
-    const FloatTag d;
-    const Vec outer = hn::Set(d, in.map.outer);
-    const Vec inner = hn::Set(d, in.map.inner);
-    if (is_identity(in.map)) return z;
-    if (in.map.inner == 0.0F)
-      map(in.cols, scratch, [&](Vec v) { return hn::Mul(v, outer); }, z);
-    else
-      map(in.cols, scratch, [&](Vec v) { return hn::Mul(tanh(hn::Mul(v, inner)), outer); }, z);
-    return scratch;
-  }
+  if constexpr (std::is_same_v<T, float>)
+    return map_logits(in.map, in.cols, z, scratch);
   return z;
 }
 
@@ -228,7 +211,8 @@ void backward_rows(const Context& ctx, const CrossEntropyBackward& p) {
 
 template <class F>
 void dispatch_logits(const CrossEntropyRows& in, F&& f) {
-  if (is_identity(in.map)) return dispatch({&in.logits}, f);
+  const bool as_stored = in.map.outer == 1.0F && in.map.inner == 0.0F;
+  if (as_stored) return dispatch({&in.logits}, f);
   f.template operator()<float>();
 }
 

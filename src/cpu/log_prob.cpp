@@ -6,9 +6,9 @@
 #include <cmath>
 
 #include "cpu/foreach_target.h"  // before simd-inl.h
+#include "cpu/logits-inl.h"
 #include "cpu/scratch.h"
 #include "cpu/simd-inl.h"
-#include "hwy/contrib/math/math-inl.h"
 #include "kernels/registry.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -16,21 +16,11 @@ namespace tigon {
 namespace HWY_NAMESPACE {
 namespace {
 
-float* at_row(const RowView& view, const RowSpace& rows, std::int64_t row) {
-  return static_cast<float*>(view.data) + view.offset(rows, row);
-}
-
-/// x of one row, as float32 in `x`.
+/// x of one row, as float32; in `scratch`, or the logits themselves.
 template <class Params>
-void map_row(const Params& p, std::int64_t row, float* x) {
-  const FloatTag d;
-  const float* z = read(p.logits, p.logits.offset(p.rows, row), p.cols, x);
-  const Vec outer = hn::Set(d, p.map.outer);
-  const Vec inner = hn::Set(d, p.map.inner);
-  if (p.map.inner == 0.0F)
-    map(p.cols, x, [&](Vec v) { return hn::Mul(v, outer); }, z);
-  else
-    map(p.cols, x, [&](Vec v) { return hn::Mul(hn::Tanh(d, hn::Mul(v, inner)), outer); }, z);
+const float* mapped_row(const Params& p, std::int64_t row, float* scratch) {
+  const float* z = read(p.logits, p.logits.offset(p.rows, row), p.cols, scratch);
+  return map_logits(p.map, p.cols, z, scratch);
 }
 
 void forward(const Context& ctx, const LogProbForward& p) {
@@ -41,7 +31,6 @@ void forward(const Context& ctx, const LogProbForward& p) {
   ctx.parallel_for(p.rows.count, row_grain(n), [&](std::int64_t begin, std::int64_t end) {
     const FloatTag d;
     const Scratch scratch(2, n);
-    float* x = scratch[0];
     float* e = scratch[1];
     for (std::int64_t row = begin; row < end; ++row) {
       const std::int64_t label = load_integer(p.labels, p.labels.offset(p.rows, row));
@@ -51,7 +40,7 @@ void forward(const Context& ctx, const LogProbForward& p) {
           put(*v, row, 0.0F);
         continue;
       }
-      map_row(p, row, x);
+      const float* x = mapped_row(p, row, scratch[0]);
       const float largest = max(n, x);
       const Vec shift = hn::Set(d, largest);
       map(n, e, [&](Vec v) { return exp(hn::Sub(v, shift)); }, x);
@@ -92,7 +81,6 @@ void backward(const Context& ctx, const LogProbBackward& p) {
   ctx.parallel_for(p.rows.count, row_grain(n), [&](std::int64_t begin, std::int64_t end) {
     const FloatTag d;
     const Scratch scratch(2, n);
-    float* x = scratch[0];
     float* g = scratch[1];
     for (std::int64_t row = begin; row < end; ++row) {
       const std::int64_t at = p.dlogits.offset(p.rows, row);
@@ -102,7 +90,7 @@ void backward(const Context& ctx, const LogProbBackward& p) {
         write(g, p.dlogits, at, n);
         continue;
       }
-      map_row(p, row, x);
+      const float* x = mapped_row(p, row, scratch[0]);
       const float a = get(p.dlog_prob, row);
       const float s = get(p.dlog_sum_sq_probs, row);
       const Vec entropy = hn::Set(d, get(p.entropy, row));

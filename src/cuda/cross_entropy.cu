@@ -6,9 +6,9 @@
 #include "cuda/config/cross_entropy.h"
 #include "cuda/device.h"
 #include "cuda/dispatch.cuh"
+#include "cuda/logits.cuh"
 #include "cuda/reduce.cuh"
 #include "cuda/sweep.cuh"
-#include "cuda/vector.cuh"
 #include "kernels/registry.h"
 
 namespace tigon::cuda {
@@ -29,11 +29,6 @@ struct Label {
   }
 };
 
-__device__ __forceinline__ float& at_row(const RowView& view, const RowSpace& rows,
-                                         std::int64_t row) {
-  return static_cast<float*>(view.data)[view.offset(rows, row)];
-}
-
 template <class T>
 __device__ __forceinline__ T* row_of(const RowView& view, const RowSpace& rows, std::int64_t row) {
   return static_cast<T*>(view.data) + view.offset(rows, row);
@@ -44,16 +39,6 @@ __device__ __forceinline__ float class_weight(const RowView& weight, std::int64_
   float w[1];
   load(weight, v * weight.col_stride, w);
   return w[0];
-}
-
-/// x of W logits.
-template <class T, int W>
-__device__ __forceinline__ void load_mapped(const CrossEntropyRows& in, const T* z,
-                                            std::int64_t col, float (&x)[W]) {
-  load(z + col * in.logits.col_stride, x);
-#pragma unroll
-  for (int i = 0; i < W; ++i)
-    x[i] = in.map.outer * (in.map.inner == 0.0F ? x[i] : tanhf(in.map.inner * x[i]));
 }
 
 /// Largest x and sum of exp(x - largest), in one reading. The start is finite, so that rows of
@@ -144,7 +129,7 @@ __device__ __forceinline__ void write_gradient(const CrossEntropyRows& in, const
   const bool together = same_alignment(z, out);
   RowSweep<T, N>(z, in.cols).reverse([&](auto width, std::int64_t col) {
     float x[width.value];
-    load_mapped(in, z, col, x);
+    load_logits(in, z, col, x);
     g.apply(in, label.value, col, x);
     store_at(dlogits, out, col, together, x);
   });
@@ -165,7 +150,7 @@ __global__ void __launch_bounds__(1024) forward(const CrossEntropyForward p) {
     const Label label(in, row, active);
     const T* z = active ? row_of<const T>(in.logits, in.rows, row) : nullptr;
     float at_label[1] = {NAN};
-    if (label.known) load_mapped(in, z, label.value, at_label);
+    if (label.known) load_logits(in, z, label.value, at_label);
 
     OnlineSum online;
     float dot = 0.0F;           // sum of w * x
@@ -173,7 +158,7 @@ __global__ void __launch_bounds__(1024) forward(const CrossEntropyForward p) {
     float beaten = 0.0F;        // 1 when another class comes before the label
     RowSweep<T, N>(z, label.counts ? in.cols : 0).visit([&](auto width, std::int64_t col) {
       float x[width.value];
-      load_mapped(in, z, col, x);
+      load_logits(in, z, col, x);
       online.add(x);
       if (in.label_smoothing > 0.0F) {
 #pragma unroll

@@ -5,25 +5,13 @@
 #include "cuda/config/rows.h"
 #include "cuda/device.h"
 #include "cuda/dispatch.cuh"
+#include "cuda/logits.cuh"
 #include "cuda/reduce.cuh"
 #include "cuda/sweep.cuh"
-#include "cuda/vector.cuh"
 #include "kernels/registry.h"
 
 namespace tigon::cuda {
 namespace {
-
-__device__ __forceinline__ float& at_row(const RowView& view, const RowSpace& rows,
-                                         std::int64_t row) {
-  return static_cast<float*>(view.data)[view.offset(rows, row)];
-}
-
-template <int W>
-__device__ __forceinline__ void apply(const LogitMap& map, float (&x)[W]) {
-#pragma unroll
-  for (int i = 0; i < W; ++i)
-    x[i] = map.outer * (map.inner == 0.0F ? x[i] : tanhf(map.inner * x[i]));
-}
 
 /// Sums over exp(x - largest) of what a thread has read. The start is finite, so that -Inf gives 0
 /// and NaN and +Inf give NaN.
@@ -75,17 +63,13 @@ __global__ void __launch_bounds__(1024) forward(const LogProbForward p) {
     const T* z =
         counts ? static_cast<const T*>(p.logits.data) + p.logits.offset(p.rows, row) : nullptr;
     float at_label[1] = {NAN};
-    if (known) {
-      load(z + label * p.logits.col_stride, at_label);
-      apply(p.map, at_label);
-    }
+    if (known) load_logits(p, z, label, at_label);
     Moments moments;
     float total = 0.0F;   // of x
     float beaten = 0.0F;  // 1 when another class comes before the label
     RowSweep<T, N>(z, counts ? p.cols : 0).visit([&](auto width, std::int64_t col) {
       float x[width.value];
-      load(z + col * p.logits.col_stride, x);
-      apply(p.map, x);
+      load_logits(p, z, col, x);
       moments.add(x);
 #pragma unroll
       for (int i = 0; i < width.value; ++i) {
@@ -143,8 +127,7 @@ __global__ void __launch_bounds__(1024) backward(const LogProbBackward p) {
       constexpr int W = width.value;
       float x[W] = {};
       if (counts) {
-        load(z + col * p.logits.col_stride, x);
-        apply(p.map, x);
+        load_logits(p, z, col, x);
 #pragma unroll
         for (int i = 0; i < W; ++i) {
           const float log_q = x[i] - lse;

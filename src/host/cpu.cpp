@@ -89,6 +89,7 @@ class CpuBackend final : public Backend {
             float alpha, float beta) override {
     if (d.numel() == 0) return;
     if (!c) beta = 0.0F;
+    if (c && c.rank == 1) repeat(ctx, c, d);
     if (multiply(d, a, b, alpha, beta)) return;
     const Widened wide_a(ctx, a);
     const Widened wide_b(ctx, b);
@@ -102,6 +103,15 @@ class CpuBackend final : public Backend {
   }
 
  private:
+  static void repeat(const Context& ctx, const Tensor& row, const Tensor& d) {
+    const std::size_t bytes = row.numel() * size_of(d.dtype);
+    ctx.parallel_for(d.size(0), 64, [&](std::int64_t i, std::int64_t end) {
+      for (; i < end; ++i)
+        std::memcpy(static_cast<std::byte*>(d.data) + i * d.stride(0) * size_of(d.dtype), row.data,
+                    bytes);
+    });
+  }
+
   static memory::desc describe(const Tensor& t) {
     return {{t.size(0), t.size(1)}, type_of(t.dtype), {t.stride(0), t.stride(1)}};
   }

@@ -46,21 +46,21 @@ class DeviceGuard {
   int previous_ = 0;
 };
 
-/// A matrix as cuBLASLt names it: row-major, or the transpose of a row-major one.
-class Layout {
+/// The transpose of a matrix as cuBLASLt names it, column by column: that of a row-major matrix as
+/// it lies in memory, that of a column-major one by an operation. D^T = B^T A^T is then the product
+/// to ask for, and a bias for every row of D is one for every column, as the epilogue has it.
+class Transpose {
  public:
-  explicit Layout(const Tensor& t) : transposed_(t.stride(1) != 1 && t.size(1) != 1) {
-    const int rows = transposed_ ? 1 : 0;
-    const std::int64_t row_stride = t.size(rows) == 1 ? t.size(1 - rows) : t.stride(rows);
-    check(cublasLtMatrixLayoutCreate(&layout_, type_of(t.dtype), t.size(rows), t.size(1 - rows),
-                                     row_stride),
+  explicit Transpose(const Tensor& t) : transposed_(t.stride(1) != 1 && t.size(1) != 1) {
+    const int outer = transposed_ ? 1 : 0;
+    const std::int64_t stride = t.size(outer) == 1 ? t.size(1 - outer) : t.stride(outer);
+    check(cublasLtMatrixLayoutCreate(&layout_, type_of(t.dtype), t.size(1 - outer), t.size(outer),
+                                     stride),
           "layout");
-    const cublasLtOrder_t order = CUBLASLT_ORDER_ROW;
-    cublasLtMatrixLayoutSetAttribute(layout_, CUBLASLT_MATRIX_LAYOUT_ORDER, &order, sizeof order);
   }
-  ~Layout() { cublasLtMatrixLayoutDestroy(layout_); }
-  Layout(const Layout&) = delete;
-  Layout& operator=(const Layout&) = delete;
+  ~Transpose() { cublasLtMatrixLayoutDestroy(layout_); }
+  Transpose(const Transpose&) = delete;
+  Transpose& operator=(const Transpose&) = delete;
 
   cublasLtMatrixLayout_t get() const { return layout_; }
   cublasOperation_t operation() const { return transposed_ ? CUBLAS_OP_T : CUBLAS_OP_N; }
@@ -94,19 +94,28 @@ class CudaBackend final : public Backend {
   void gemm(const Context& ctx, const Tensor& d, const Tensor& a, const Tensor& b, const Tensor& c,
             float alpha, float beta) override {
     if (d.numel() == 0) return;
-    if (!c) beta = 0.0F;
+    const bool has_bias = c && c.rank == 1;
+    if (!c || has_bias) beta = 0.0F;
     const DeviceGuard guard(device_);
-    const Layout in_a(a);
-    const Layout in_b(b);
-    const Layout out(d);
+    const Transpose in_a(a);
+    const Transpose in_b(b);
+    const Transpose out(d);
     const cublasOperation_t op_a = in_a.operation();
     const cublasOperation_t op_b = in_b.operation();
     cublasLtMatmulDesc_t product = nullptr;
     check(cublasLtMatmulDescCreate(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "description");
-    cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_TRANSA, &op_a, sizeof op_a);
-    cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof op_b);
+    const auto set = [&](cublasLtMatmulDescAttributes_t name, const auto& value) {
+      cublasLtMatmulDescSetAttribute(product, name, &value, sizeof value);
+    };
+    set(CUBLASLT_MATMUL_DESC_TRANSA, op_b);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, op_a);
+    if (has_bias) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, c.data);
+      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(d.dtype));
+    }
     const cublasStatus_t status =
-        cublasLtMatmul(handle_, product, &alpha, a.data, in_a.get(), b.data, in_b.get(), &beta,
+        cublasLtMatmul(handle_, product, &alpha, b.data, in_b.get(), a.data, in_a.get(), &beta,
                        d.data, out.get(), d.data, out.get(), nullptr, workspace_, kProductWorkspace,
                        static_cast<cudaStream_t>(ctx.stream));
     cublasLtMatmulDescDestroy(product);

@@ -121,6 +121,9 @@ LinearHead::LinearHead(const Context& ctx, const char* op, const Arguments& args
   device_count_ = arena.take(DType::int64, {1});
   x_chunk_ = arena.take(type, {chunk_rows_, hidden_});
   if (args.dx) dx_chunk_ = arena.take(type, {chunk_rows_, hidden_});
+  const bool converts_bias =
+      args.bias && (args.bias.dtype != type || !args.bias.is_contiguous());
+  bias_ = converts_bias ? arena.take(type, {vocab_}) : args.bias;
   if (args.dbias) {
     dbias_sum_ = arena.take(DType::float32, {1, vocab_});
     ones_ = arena.take(type, {1, chunk_rows_});
@@ -177,7 +180,7 @@ void LinearHead::scatter(const Tensor& counted, const Tensor& all) const {
   launch(ctx_, op_, p);
 }
 
-/// Between matrices; a `from` of one row is repeated, an absent one is `fill`.
+/// Between matrices, or from a vector to a matrix of one row; an absent `from` is `fill`.
 void LinearHead::copy_rows(std::int64_t count, const Tensor& from, const Tensor& to,
                            float fill) const {
   CopyRows p{.count = count,
@@ -201,7 +204,10 @@ void LinearHead::begin() {
     const CopyRows zeros{.count = rows_, .cols = hidden_, .to_rows = space_, .to = dx_};
     launch(ctx_, op_, zeros);
   }
-  if (args_.dbias && count_ > 0) copy_rows(1, {}, ones_, 1.0F);
+  if (count_ == 0) return;
+  if (bias_.data != args_.bias.data)
+    copy_rows(1, args_.bias, matrix(bias_.data, bias_, 1, vocab_, vocab_));
+  if (args_.dbias) copy_rows(1, {}, ones_, 1.0F);
 }
 
 LinearHead::Chunk LinearHead::make_chunk(std::int64_t first) {
@@ -220,9 +226,7 @@ LinearHead::Chunk LinearHead::make_chunk(std::int64_t first) {
   const Tensor x = gathers_x_ ? matrix(x_chunk_.data, args_.x, count, hidden_, hidden_)
                               : rows_in_place(x_, args_.x, first, count);
   const Tensor logits = matrix(logits_.data, args_.x, count, vocab_, vocab_);
-  if (args_.bias) copy_rows(count, args_.bias, logits);
-  ctx_.gemm(logits, x, transposed(args_.weight), args_.bias ? logits : Tensor{}, 1.0F,
-            args_.bias ? 1.0F : 0.0F);
+  ctx_.gemm(logits, x, transposed(args_.weight), bias_, 1.0F, bias_ ? 1.0F : 0.0F);
 
   Chunk chunk{.first = first, .rows = one_axis(count)};
   chunk.logits = {.data = logits.data, .dtype = logits.dtype, .strides = {vocab_}};

@@ -98,6 +98,7 @@ class LinearHead {
   Tensor x_chunk_, dx_chunk_;  // copies of rows, where a product cannot use them in place
   bool gathers_x_ = false, scatters_dx_ = false;
   Tensor selected_, selected_label_, device_count_;
+  Tensor bias_;                     // [V] of x's type
   Tensor logits_;                   // [chunk_rows, V]
   Tensor dweight_sum_, dbias_sum_;  // float32, or dweight itself
   Tensor ones_;                     // [1, chunk_rows] of x's type

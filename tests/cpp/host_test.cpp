@@ -2,11 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#if defined(TIGON_TEST_CUDA)
+#include <cuda_runtime_api.h>
+#endif
+
 #include <atomic>
 #include <cmath>
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <tuple>
 #include <vector>
 
 #include "tigon/error.h"
@@ -90,28 +95,70 @@ struct Matrix {
   }
 };
 
+/// A tensor's memory where a host computes: itself on the CPU, a copy that is read back on CUDA.
+class Placed {
+ public:
+  Placed(const Matrix& m, Device device) : tensor(m.tensor) {
+    tensor.device = device;
+#if defined(TIGON_TEST_CUDA)
+    if (device.type != DeviceType::cuda) return;
+    original_ = m.tensor.data;
+    bytes_ = m.memory.size();
+    EXPECT_EQ(cudaMalloc(&tensor.data, bytes_), cudaSuccess);
+    EXPECT_EQ(cudaMemcpy(tensor.data, original_, bytes_, cudaMemcpyDefault), cudaSuccess);
+#endif
+  }
+  Placed(const Placed&) = delete;
+  Placed& operator=(const Placed&) = delete;
+  ~Placed() {
+#if defined(TIGON_TEST_CUDA)
+    if (original_ == nullptr) return;
+    EXPECT_EQ(cudaMemcpy(original_, tensor.data, bytes_, cudaMemcpyDefault), cudaSuccess);
+    cudaFree(tensor.data);
+#endif
+  }
+
+  Tensor tensor;
+
+ private:
+  void* original_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+enum class Adds { nothing, itself, bias };
+
 struct Product {
   DType in;
   DType out;
   std::int64_t m, n, k;
   bool transposed_a, transposed_b;
   float alpha, beta;
+  Adds adds = Adds::nothing;
 };
 
-void expect_product(const Product& p) {
-  const Host host;
+void expect_product(const Product& p, Device device) {
+  const Host host(device);
   const Matrix a(p.in, p.m, p.k, p.transposed_a, 3, 1);
   const Matrix b(p.in, p.k, p.n, p.transposed_b, 5, 2);
   const Matrix before(p.out, p.m, p.n, false, 2, 3);
   const Matrix d(p.out, p.m, p.n, false, 2, 3);
-  host.context().gemm(d.tensor, a.tensor, b.tensor, p.beta != 0 ? d.tensor : Tensor{}, p.alpha,
-                      p.beta);
+  const Matrix bias(p.out, 1, p.n, false, 0, 4);
+  {
+    const Placed on_a(a, device);
+    const Placed on_b(b, device);
+    const Placed on_d(d, device);
+    const Placed on_bias(bias, device);
+    const Tensor row = contiguous(on_bias.tensor.data, p.out, device, {p.n});
+    const Tensor c = p.adds == Adds::nothing ? Tensor{} : p.adds == Adds::bias ? row : on_d.tensor;
+    host.context().gemm(on_d.tensor, on_a.tensor, on_b.tensor, c, p.alpha, p.beta);
+  }
   const double unit = p.out == DType::float32 ? 1e-6 : p.out == DType::bfloat16 ? 4e-3 : 5e-4;
   for (std::int64_t i = 0; i < p.m; ++i) {
     for (std::int64_t j = 0; j < p.n; ++j) {
       double sum = 0;
       for (std::int64_t l = 0; l < p.k; ++l) sum += double{a.get(i, l)} * b.get(l, j);
-      const double expected = p.alpha * sum + p.beta * before.get(i, j);
+      const double added = p.adds == Adds::bias ? bias.get(0, j) : before.get(i, j);
+      const double expected = p.alpha * sum + p.beta * added;
       ASSERT_NEAR(d.get(i, j), expected, unit * (1.0 + std::abs(expected)))
           << "at " << i << ", " << j;
     }
@@ -120,19 +167,32 @@ void expect_product(const Product& p) {
   }
 }
 
-TEST(Host, ProductsOfEveryTypeAndLayout) {
+void expect_products(Device device) {
   for (const DType in : {DType::float32, DType::bfloat16, DType::float16})
     for (const DType out : {in, DType::float32})
       for (const bool ta : {false, true})
         for (const bool tb : {false, true})
-          for (const auto& [alpha, beta] : {std::pair{1.0F, 0.0F}, {1.0F, 1.0F}, {0.5F, -2.0F}}) {
+          for (const auto& [alpha, beta, adds] : {std::tuple{1.0F, 0.0F, Adds::nothing},
+                                                  {1.0F, 1.0F, Adds::itself},
+                                                  {0.5F, -2.0F, Adds::itself},
+                                                  {1.0F, 1.0F, Adds::bias}}) {
             SCOPED_TRACE(testing::Message()
                          << "in " << int(in) << " out " << int(out) << " transposed " << ta << tb
-                         << " alpha " << alpha << " beta " << beta);
+                         << " alpha " << alpha << " beta " << beta << " adds " << int(adds));
             for (const auto& [m, n, k] : {std::array<int, 3>{1, 1, 1}, {5, 17, 33}, {64, 96, 32}})
-              expect_product({in, out, m, n, k, ta, tb, alpha, beta});
+              expect_product({in, out, m, n, k, ta, tb, alpha, beta, adds}, device);
           }
 }
+
+TEST(Host, ProductsOfEveryTypeAndLayout) { expect_products({}); }
+
+#if defined(TIGON_TEST_CUDA)
+TEST(Host, ProductsOnCuda) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no GPU";
+  expect_products({DeviceType::cuda, 0});
+}
+#endif
 
 TEST(Host, CudaIsRefusedByNameWhereItIsNotBuiltOrNotThere) {
   EXPECT_ANY_THROW(Host(Device{DeviceType::cuda, 99}));

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/vector.cuh"
+#include "kernels/cross_entropy.h"
+
+// What the losses over a vocabulary read of their rows.
+namespace tigon::cuda {
+
+__device__ __forceinline__ float& at_row(const RowView& view, const RowSpace& rows,
+                                         std::int64_t row) {
+  return static_cast<float*>(view.data)[view.offset(rows, row)];
+}
+
+/// x = map(z) of W logits from column `col` of the row z on.
+template <class Params, class T, int W>
+__device__ __forceinline__ void load_logits(const Params& p, const T* z, std::int64_t col,
+                                            float (&x)[W]) {
+  load(z + col * p.logits.col_stride, x);
+#pragma unroll
+  for (int i = 0; i < W; ++i)
+    x[i] = p.map.outer * (p.map.inner == 0.0F ? x[i] : tanhf(p.map.inner * x[i]));
+}
+
+}  // namespace tigon::cuda
