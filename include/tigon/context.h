@@ -25,7 +25,7 @@ struct Context {
   /// D = alpha * A @ B + beta * C with fp32 accumulation. A [M, K] and B [K, N] share a type and
   /// may be transposed views; D [M, N] is row-major of that type or float32; C is absent
   /// (beta = 0), the same memory as D, or a contiguous bias [N] of D's type for every row
-  /// (beta = 1), which is added before the one rounding.
+  /// (beta = 1). A product may be rounded to D's type before C is added, as cuBLAS does.
   void (*gemm_fn)(void* state, const Context&, const Tensor& d, const Tensor& a, const Tensor& b,
                   const Tensor& c, float alpha, float beta) = nullptr;
 
