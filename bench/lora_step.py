@@ -2,14 +2,17 @@
 
     python3 bench/lora_step.py --model llama3-8b --target q_proj,k_proj,v_proj,o_proj --batch 4 --length 2048
     python3 bench/lora_step.py --model smollm2-135m --batch 8 --length 1024 --json out.json
+    python3 bench/lora_step.py --rank 8 --batch 4 --length 256 --torch_dtype float32   # on a CPU
 
-Each variant runs in a process of its own, on the same weights and tokens (one seed).
+Each variant runs in a process of its own, on the same weights and tokens (one seed). Memory is the allocator's peak on a
+GPU, the process's largest resident size on a CPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import resource
 import statistics
 import subprocess
 import sys
@@ -50,8 +53,12 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.backends.cuda.matmul.allow_tf32 = True
+    if device == "cpu":  # for every variant, as `tigon sft` has it
+        from tigon.train.malloc import keep_freed_memory
+
+        keep_freed_memory()
     torch.manual_seed(0)
-    torch.set_default_dtype(torch.bfloat16)
+    torch.set_default_dtype(getattr(torch, args.torch_dtype))
     with torch.device(device):
         model = LlamaForCausalLM(LlamaConfig(**SHAPES[args.model], max_position_embeddings=8192))
     torch.set_default_dtype(torch.float32)
@@ -92,6 +99,8 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
             optimizer.zero_grad(set_to_none=True)
             losses.append(loss.item())
             times.append(time.perf_counter() - start)
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = torch.cuda.max_memory_allocated() if device == "cuda" else resident
     seconds = statistics.median(times[min(3, len(times) - 1) :])
     return {
         "model": args.model,
@@ -101,7 +110,8 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         "variant": args.variant,
         "tok_s": args.batch * args.length / seconds,
         "step_ms": seconds * 1e3,
-        "peak_gib": torch.cuda.max_memory_allocated() / 2**30 if device == "cuda" else None,
+        "dtype": args.torch_dtype,
+        "peak_gib": peak / 2**30,
         "loss": losses,
         "grad_norm": norms,
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
@@ -118,6 +128,7 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--length", type=int, default=2048)
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--torch_dtype", choices=["float32", "bfloat16"], default="bfloat16", help="of the base weights")
     parser.add_argument("--checkpointing", action="store_true")
     parser.add_argument("--peers", default="eager,tigon", help="of eager, tigon, liger")
     parser.add_argument("--json", type=Path, help="append the rows to this file")
@@ -136,11 +147,10 @@ def main() -> int:
             continue
         rows.append(json.loads(done.stdout.splitlines()[-1]))
         row = rows[-1]
-        memory = f"{row['peak_gib']:.1f} GiB" if row["peak_gib"] is not None else "-"
         drift = max(abs(a - b) for a, b in zip(row["loss"], rows[0]["loss"], strict=True))
         print(
             f"{row['model']} {row['tuner']} B={row['batch']} T={row['length']}  {variant:6}  {row['tok_s']:9.0f} tok/s"
-            f"  {row['step_ms']:8.1f} ms  {memory:>10}  last loss {row['loss'][-1]:.4f}"
+            f"  {row['step_ms']:8.1f} ms  {row['peak_gib']:6.1f} GiB  last loss {row['loss'][-1]:.4f}"
             f"  largest difference of losses {drift:.1e}  first grad norm {row['grad_norm'][0]:.4f}"
         )
     if args.json:
