@@ -4,8 +4,8 @@
     python3 bench/lora_step.py --model smollm2-135m --batch 8 --length 1024 --json out.json
     python3 bench/lora_step.py --rank 8 --batch 4 --length 256 --torch_dtype float32   # on a CPU
 
-Each variant runs in a process of its own, on the same weights and tokens (one seed). Memory is the allocator's peak on a
-GPU, the process's largest resident size on a CPU.
+Each variant runs in a process of its own, on the same weights and tokens (one seed). Memory is the allocator's peak on
+a GPU, the process's largest resident size on a CPU.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--length", type=int, default=2048)
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--torch_dtype", choices=["float32", "bfloat16"], default="bfloat16", help="of the base weights")
+    parser.add_argument("--torch_dtype", choices=["float32", "bfloat16"], default="bfloat16", help="of the base")
     parser.add_argument("--checkpointing", action="store_true")
     parser.add_argument("--peers", default="eager,tigon", help="of eager, tigon, liger")
     parser.add_argument("--json", type=Path, help="append the rows to this file")
