@@ -5,6 +5,11 @@ from __future__ import annotations
 import collections
 import importlib.util
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -85,6 +90,31 @@ def test_converted_weights_are_the_files_weights():
         tensor = tensors[theirs]
         expected = torch.from_numpy(gguf.dequantize(tensor.data, tensor.tensor_type).copy())
         assert torch.equal(weights[ours], expected.to(torch.bfloat16))
+
+
+def test_ctrl_c_waits_for_what_the_child_saves(tmp_path):
+    (tmp_path / "child.py").write_text("""
+import pathlib, signal, sys, time
+here = pathlib.Path(__file__).parent
+def stop(*_):
+    time.sleep(1)
+    (here / "saved").touch()
+    sys.exit(130)
+signal.signal(signal.SIGINT, stop)
+(here / "ready").touch()
+time.sleep(60)
+""")
+    run = [sys.executable, "-c", "from tigon.demo.__main__ import run_module; run_module('child')"]
+    path = os.pathsep.join([str(tmp_path), str(ROOT / "python")])
+    demo = subprocess.Popen(
+        run, env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    while not (tmp_path / "ready").exists() and demo.poll() is None:
+        time.sleep(0.1)
+    os.killpg(demo.pid, signal.SIGINT)  # as a terminal does: to all of the group
+    assert demo.communicate()[1] == ""
+    assert demo.returncode == 130
+    assert (tmp_path / "saved").exists()
 
 
 def write_log(path: Path, losses: dict[int, float], seconds: float) -> report.Run:

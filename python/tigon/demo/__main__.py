@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -43,10 +45,22 @@ def say(text: str) -> None:
 def run_module(name: str, *arguments: str, capture: bool = False) -> str:
     """Runs a module in a process of its own; ours loads no model, since a child's peak memory starts at ours."""
     command = [sys.executable, "-m", name, *arguments]
-    result = subprocess.run(command, check=False, text=True, stdout=subprocess.PIPE if capture else None)
-    if result.returncode:
-        sys.exit(f"tigon demo: `{' '.join(command)}` failed with status {result.returncode}.")
-    return result.stdout or ""
+    with subprocess.Popen(command, text=True, stdout=subprocess.PIPE if capture else None) as process:
+        try:
+            output, _ = process.communicate()
+        except KeyboardInterrupt:  # the child has it too, and may have something to save
+            output, _ = process.communicate()
+    if process.returncode in (130, -signal.SIGINT):
+        sys.exit(130)
+    if process.returncode:
+        sys.exit(f"tigon demo: `{' '.join(command)}` failed with status {process.returncode}.")
+    return output or ""
+
+
+def command_line() -> str:
+    """How to call `tigon` from here."""
+    program = Path(sys.executable).with_name("tigon")
+    return os.path.relpath(program) if program.exists() else f"{sys.executable} -m tigon.cli"
 
 
 def answers(model: Path, adapter: Path | None = None) -> list[str]:
@@ -98,7 +112,9 @@ def main() -> int:
     say("Eager PyTorch against Tigon: same model, data, order and seed")
     print(report.table(eager, fused))
     picture = report.plot(eager, fused, options.output_dir / "loss.png")
-    print(f"\nLoss curve: {picture}   adapter: {options.output_dir}/tigon/checkpoint-{options.steps}")
+    print(f"\nLoss curve: {picture}")
+    print(f"Chat with it: {command_line()} infer --adapters {options.output_dir}/tigon/checkpoint-{options.steps}")
+    print(f"Your own data: {command_line()} sft --model {model} --dataset data.jsonl")
     print(f"Done in {(time.monotonic() - start) / 60:.1f} minutes.")
     if problem := report.difference(eager, fused):
         print(f"tigon demo: {problem}", file=sys.stderr)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import warnings
 from pathlib import Path
 
@@ -47,7 +48,10 @@ def main() -> None:
     options = parser.parse_args()
     logging.disable_progress_bar()
     warnings.simplefilter("ignore")
-    print(json.dumps(answer(options.model, options.adapter, options.questions)))
+    try:
+        print(json.dumps(answer(options.model, options.adapter, options.questions)))
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 if __name__ == "__main__":

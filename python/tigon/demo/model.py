@@ -12,6 +12,7 @@ import argparse
 import importlib.util
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -76,7 +77,11 @@ def ensure_model(gguf: Path | None = None) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gguf", type=Path, help="use this GGUF file instead of the package's")
-    print(ensure_model(parser.parse_args().gguf))
+    options = parser.parse_args()
+    try:
+        print(ensure_model(options.gguf))
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 if __name__ == "__main__":
