@@ -1,5 +1,6 @@
 # `make` lists the targets. PYTHON=... uses an interpreter that has torch, as it is; otherwise .venv is made.
-export PYTHON
+# PRESET=cpu leaves the CUDA kernels out; any preset of CMakePresets.json will do.
+export PYTHON PRESET
 
 .PHONY: help setup build demo test lint format clean
 help:            ## this list

@@ -4,8 +4,8 @@ cd "$(dirname "$0")/.." && . tools/common.sh
 
 preset=$(preset)
 arguments=("-DPython_EXECUTABLE=$python")
+[ -z "$nvcc" ] || export CUDACXX=$nvcc
 if [ "$preset" = cuda ]; then
-  export CUDACXX=$nvcc
   if nvidia-smi -L 2>/dev/null | grep -q GPU; then
     architectures=native
   else # nothing here runs it: the oldest and the newest architecture show that it compiles

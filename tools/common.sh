@@ -27,8 +27,9 @@ if [ -d "$sysroot" ]; then
 fi
 nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
 
-# The preset to build: `cuda` where there is a compiler for it and a torch that can load the result.
+# The preset to build: PRESET, else `cuda` where there is a compiler for it and a torch that can load the result.
 preset() {
+  [ -z "${PRESET:-}" ] || { echo "$PRESET" && return; }
   local torch_cuda
   torch_cuda=$("$python" -c 'import importlib.util, pathlib
 print(pathlib.Path(importlib.util.find_spec("torch").origin).parent / "lib/libtorch_cuda.so")')
