@@ -22,9 +22,7 @@ void skeleton_forward(const Context& ctx, const Tensor& x, const Tensor& weight,
   const Checker check(op, ctx);
   check.floating(x, "x");
   check.weight(weight, "weight", x.size(-1));
-  check.floating(y, "y");
-  check.same_shape(y, "y", x, "x");
-  check.same_dtype(y, "y", x.dtype);
+  check.like(y, "y", x, "x");
 
   SkeletonForward p{.cols = x.size(-1), .weight = fold_vector(weight)};
   p.rows = fold_rows({{&x, &p.x}, {&y, &p.y}});
@@ -36,15 +34,9 @@ void skeleton_backward(const Context& ctx, const Tensor& dy, const Tensor& x, co
   const char* op = "skeleton_backward";
   const Checker check(op, ctx);
   check.floating(x, "x");
-  check.floating(dy, "dy");
-  check.same_shape(dy, "dy", x, "x");
-  check.same_dtype(dy, "dy", x.dtype);
+  check.like(dy, "dy", x, "x");
   check.weight(weight, "weight", x.size(-1));
-  if (dx) {
-    check.floating(dx, "dx");
-    check.same_shape(dx, "dx", x, "x");
-    check.same_dtype(dx, "dx", x.dtype);
-  }
+  if (dx) check.like(dx, "dx", x, "x");
   if (dweight) check.vector(dweight, "dweight", weight.dtype, x.size(-1));
 
   const SkeletonBackward p = backward(dy, x, weight, dx, dweight);
