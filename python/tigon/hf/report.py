@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import torch
 
 PARTS = ("rms_norm", "rope", "mlp", "loss")
 
-_F = TypeVar("_F", bound=Callable[..., bool])
 _log = logging.getLogger("tigon")
-
-
-# Dynamo runs such a function while it traces, and puts only its constant result into the graph.
-_at_trace_time: Callable[[_F], _F] = torch.compiler.assume_constant_result
 
 
 class Unsupported(RuntimeError):
@@ -91,6 +84,10 @@ class Tally:
         self._report = report
         self._part = part
         self._by_name = by_name
+        # Dynamo runs these while it traces, and puts only their constant result into the graph. Marked here and not by
+        # a decorator: the mark imports Dynamo, and `import tigon` should not.
+        for function in (Tally._traced, Tally._note_fallback):
+            torch.compiler.assume_constant_result(function)
 
     def fused(self) -> None:
         if torch.compiler.is_compiling():
@@ -115,12 +112,10 @@ class Tally:
         if not torch.compiler.is_compiling():
             self._count(reason)
 
-    @_at_trace_time
     def _traced(self) -> bool:
         self._report.compiled[self._part] += 1
         return True
 
-    @_at_trace_time
     def _note_fallback(self, reason: str) -> bool:
         self._fallback(reason)
         return True
