@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "cpu/foreach_target.h"  // before simd-inl.h
+#include "cpu/kernel.h"
 #include "cpu/scratch.h"
 #include "cpu/simd-inl.h"
-#include "kernels/registry.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tigon {
@@ -65,12 +65,7 @@ HWY_AFTER_NAMESPACE();
 namespace tigon {
 namespace {
 
-HWY_EXPORT(copy);
-
-const RegisterKernel<CopyRows> kCopy(DeviceType::cpu,
-                                     {.launch = [](const Context& ctx, const CopyRows& p) {
-                                       HWY_DYNAMIC_DISPATCH(copy)(ctx, p);
-                                     }});
+TIGON_CPU_KERNEL(CopyRows, copy);
 
 }  // namespace
 }  // namespace tigon

@@ -4,13 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "cpu/foreach_target.h"  // before simd-inl.h
+#include "cpu/kernel.h"
 #include "cpu/logits-inl.h"
 #include "cpu/scratch.h"
 #include "cpu/simd-inl.h"
-#include "kernels/registry.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tigon {
@@ -22,32 +21,11 @@ HWY_INLINE float value(const T* p) {
   return hn::GetLane(load_part(p, 1));
 }
 
-/// Class weights as float32, or ones, and their sum.
-class ClassWeights {
- public:
-  ClassWeights(const RowView& weight, std::int64_t cols) : scratch_(1, weight ? cols : 1) {
-    total_ = static_cast<float>(cols);
-    if (!weight) return;
-    values_ = read(weight, 0, cols, scratch_[0]);
-    total_ = sum(cols, [](Vec w) { return w; }, values_);
-  }
-
-  const float* values() const { return values_; }  // null: ones
-  float total() const { return total_; }
-  float operator[](std::int64_t v) const { return values_ == nullptr ? 1.0F : values_[v]; }
-
- private:
-  Scratch scratch_;
-  const float* values_ = nullptr;
-  float total_;
-};
-
 /// x of one row: the logits themselves, or mapped into scratch (T is float then).
 template <class T>
 HWY_INLINE const T* mapped_row(const CrossEntropyRows& in, std::int64_t row, float* scratch) {
   const T* z = read<T>(in.logits, in.logits.offset(in.rows, row), in.cols, scratch);
-  if constexpr (std::is_same_v<T, float>)
-    return map_logits(in.map, in.cols, z, scratch);
+  if constexpr (std::is_same_v<T, float>) return map_logits(in.map, in.cols, z, scratch);
   return z;
 }
 
@@ -126,8 +104,7 @@ Gradient coefficients(const CrossEntropyRows& in, const ClassWeights& weights, s
   const float target = (1.0F - in.label_smoothing) * weights[label];
   const float smooth = in.label_smoothing / static_cast<float>(in.cols);
   const float mass = target + smooth * weights.total();
-  return {mass + 2.0F * in.z_loss * lse, smooth, target,
-          factor * in.map.outer * (in.map.inner == 0.0F ? 1.0F : in.map.inner)};
+  return {mass + 2.0F * in.z_loss * lse, smooth, target, factor * in.map.slope()};
 }
 
 template <class T>
@@ -242,34 +219,6 @@ void scale(const Context& ctx, const CrossEntropyScale& p) {
   });
 }
 
-/// A few numbers per row: one thread, in double, row by row.
-void sum_rows(const Context& /*ctx*/, const CrossEntropyReduce& p) {
-  const ClassWeights class_weights(p.weight, p.cols);
-  const auto get = [&](const RowView& view, std::int64_t row) {
-    return view ? double{*at_row(view, p.rows, row)} : 0.0;
-  };
-  double loss = 0.0;
-  double z_loss = 0.0;
-  double correct = 0.0;
-  double count = 0.0;
-  double weights = 0.0;
-  for (std::int64_t row = 0; row < p.rows.count; ++row) {
-    const std::int64_t label = load_integer(p.labels, p.labels.offset(p.rows, row));
-    if (label == p.ignore_index) continue;
-    loss += get(p.loss, row);
-    z_loss += get(p.z_loss, row);
-    correct += get(p.correct, row);
-    count += 1.0;
-    weights += double{class_weights[label]};
-  }
-  const double given = p.given_divisor == nullptr ? weights : double{*p.given_divisor};
-  const double divisor = p.mean ? given : 1.0;
-  if (p.total_loss != nullptr) *p.total_loss = static_cast<float>(loss / divisor);
-  if (p.total_z_loss != nullptr) *p.total_z_loss = static_cast<float>(z_loss / divisor);
-  if (p.token_accuracy != nullptr) *p.token_accuracy = static_cast<float>(correct / count);
-  if (p.divisor != nullptr) *p.divisor = static_cast<float>(weights);
-}
-
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace tigon
@@ -279,31 +228,9 @@ HWY_AFTER_NAMESPACE();
 namespace tigon {
 namespace {
 
-HWY_EXPORT(forward);
-HWY_EXPORT(backward);
-HWY_EXPORT(scale);
-HWY_EXPORT(sum_rows);
-
-const RegisterKernel<CrossEntropyForward> kForward(DeviceType::cpu,
-                                                   {.launch = [](const Context& ctx,
-                                                                 const CrossEntropyForward& p) {
-                                                     HWY_DYNAMIC_DISPATCH(forward)(ctx, p);
-                                                   }});
-const RegisterKernel<CrossEntropyBackward> kBackward(DeviceType::cpu,
-                                                     {.launch = [](const Context& ctx,
-                                                                   const CrossEntropyBackward& p) {
-                                                       HWY_DYNAMIC_DISPATCH(backward)(ctx, p);
-                                                     }});
-const RegisterKernel<CrossEntropyScale> kScale(DeviceType::cpu,
-                                               {.launch = [](const Context& ctx,
-                                                             const CrossEntropyScale& p) {
-                                                 HWY_DYNAMIC_DISPATCH(scale)(ctx, p);
-                                               }});
-const RegisterKernel<CrossEntropyReduce> kReduce(DeviceType::cpu,
-                                                 {.launch = [](const Context& ctx,
-                                                               const CrossEntropyReduce& p) {
-                                                   HWY_DYNAMIC_DISPATCH(sum_rows)(ctx, p);
-                                                 }});
+TIGON_CPU_KERNEL(CrossEntropyForward, forward);
+TIGON_CPU_KERNEL(CrossEntropyBackward, backward);
+TIGON_CPU_KERNEL(CrossEntropyScale, scale);
 
 }  // namespace
 }  // namespace tigon

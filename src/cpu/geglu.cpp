@@ -4,11 +4,12 @@
 
 #include "cpu/foreach_target.h"  // before glu-inl.h
 #include "cpu/glu-inl.h"
-#include "kernels/registry.h"
+#include "cpu/kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tigon {
 namespace HWY_NAMESPACE {
+namespace {
 
 struct GeluErf {
   HWY_INLINE Vec value(Vec x) const {
@@ -59,6 +60,7 @@ void backward(const Context& ctx, const GegluBackward& p) {
   glu_backward(ctx, p, GeluErf());
 }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace tigon
 HWY_AFTER_NAMESPACE();
@@ -67,18 +69,8 @@ HWY_AFTER_NAMESPACE();
 namespace tigon {
 namespace {
 
-HWY_EXPORT(forward);
-HWY_EXPORT(backward);
-
-const RegisterKernel<GegluForward> kForward(DeviceType::cpu, {.launch = [](const Context& ctx,
-                                                                           const GegluForward& p) {
-                                              HWY_DYNAMIC_DISPATCH(forward)(ctx, p);
-                                            }});
-const RegisterKernel<GegluBackward> kBackward(DeviceType::cpu,
-                                              {.launch = [](const Context& ctx,
-                                                            const GegluBackward& p) {
-                                                HWY_DYNAMIC_DISPATCH(backward)(ctx, p);
-                                              }});
+TIGON_CPU_KERNEL(GegluForward, forward);
+TIGON_CPU_KERNEL(GegluBackward, backward);
 
 }  // namespace
 }  // namespace tigon

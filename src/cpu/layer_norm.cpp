@@ -5,9 +5,9 @@
 #include <cmath>
 
 #include "cpu/foreach_target.h"  // before simd-inl.h
+#include "cpu/kernel.h"
 #include "cpu/scratch.h"
 #include "cpu/simd-inl.h"
-#include "kernels/registry.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tigon {
@@ -127,23 +127,12 @@ HWY_AFTER_NAMESPACE();
 namespace tigon {
 namespace {
 
-HWY_EXPORT(forward);
-HWY_EXPORT(backward);
-
-const RegisterKernel<LayerNormForward> kForward(DeviceType::cpu,
-                                                {.launch = [](const Context& ctx,
-                                                              const LayerNormForward& p) {
-                                                  HWY_DYNAMIC_DISPATCH(forward)(ctx, p);
-                                                }});
-const RegisterKernel<LayerNormBackward> kBackward(
-    DeviceType::cpu,
-    {.launch = [](const Context& ctx,
-                  const LayerNormBackward& p) { HWY_DYNAMIC_DISPATCH(backward)(ctx, p); },
-     .workspace =
-         [](const Context&, const LayerNormBackward& p) {
-           const std::size_t sums = (p.dweight ? 1 : 0) + (p.dbias ? 1 : 0);
-           return sums * RowSlices(p.rows.count, p.cols).bytes();
-         }});
+TIGON_CPU_KERNEL(LayerNormForward, forward);
+TIGON_CPU_KERNEL(
+    LayerNormBackward, backward, .workspace = [](const Context&, const LayerNormBackward& p) {
+      const std::size_t sums = (p.dweight ? 1 : 0) + (p.dbias ? 1 : 0);
+      return sums * RowSlices(p.rows.count, p.cols).bytes();
+    });
 
 }  // namespace
 }  // namespace tigon

@@ -6,10 +6,10 @@
 #include <cmath>
 
 #include "cpu/foreach_target.h"  // before simd-inl.h
+#include "cpu/kernel.h"
 #include "cpu/logits-inl.h"
 #include "cpu/scratch.h"
 #include "cpu/simd-inl.h"
-#include "kernels/registry.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tigon {
@@ -70,9 +70,10 @@ void forward(const Context& ctx, const LogProbForward& p) {
   });
 }
 
-// With l = log p and the incoming gradients a, h, s, m of log_prob, entropy, log_sum_sq_probs and
-// mean_logit:   dx = a * [v = label] + m / V - p * (a + h * (l + entropy) + 2 s - 2 s * p / sum
-// p^2)
+/// With l = log p and the incoming gradients a, h, s, m of log_prob, entropy, log_sum_sq_probs and
+/// mean_logit:
+///
+///   dx = a * [v = label] + m / V - p * (a + h * (l + entropy) + 2 s - 2 s * p / sum p^2)
 void backward(const Context& ctx, const LogProbBackward& p) {
   const std::int64_t n = p.cols;
   const auto get = [&](const RowView& view, std::int64_t row) {
@@ -112,7 +113,7 @@ void backward(const Context& ctx, const LogProbBackward& p) {
           },
           x);
       g[label] += a;
-      const Vec slope = hn::Set(d, p.map.outer * (p.map.inner == 0.0F ? 1.0F : p.map.inner));
+      const Vec slope = hn::Set(d, p.map.slope());
       if (p.map.inner == 0.0F) {
         map(n, g, [&](Vec v) { return hn::Mul(v, slope); }, g);
       } else {
@@ -138,19 +139,8 @@ HWY_AFTER_NAMESPACE();
 namespace tigon {
 namespace {
 
-HWY_EXPORT(forward);
-HWY_EXPORT(backward);
-
-const RegisterKernel<LogProbForward> kForward(DeviceType::cpu,
-                                              {.launch = [](const Context& ctx,
-                                                            const LogProbForward& p) {
-                                                HWY_DYNAMIC_DISPATCH(forward)(ctx, p);
-                                              }});
-const RegisterKernel<LogProbBackward> kBackward(DeviceType::cpu,
-                                                {.launch = [](const Context& ctx,
-                                                              const LogProbBackward& p) {
-                                                  HWY_DYNAMIC_DISPATCH(backward)(ctx, p);
-                                                }});
+TIGON_CPU_KERNEL(LogProbForward, forward);
+TIGON_CPU_KERNEL(LogProbBackward, backward);
 
 }  // namespace
 }  // namespace tigon

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "cpu/scratch.h"
 #include "cpu/simd-inl.h"
 #include "hwy/contrib/math/math-inl.h"
 #include "kernels/cross_entropy.h"
@@ -19,6 +20,26 @@ namespace HWY_NAMESPACE {
 inline float* at_row(const RowView& view, const RowSpace& rows, std::int64_t row) {
   return static_cast<float*>(view.data) + view.offset(rows, row);
 }
+
+/// Class weights as float32, or ones, and their sum.
+class ClassWeights {
+ public:
+  ClassWeights(const RowView& weight, std::int64_t cols) : scratch_(1, weight ? cols : 1) {
+    total_ = static_cast<float>(cols);
+    if (!weight) return;
+    values_ = read(weight, 0, cols, scratch_[0]);
+    total_ = sum(cols, [](Vec w) { return w; }, values_);
+  }
+
+  const float* values() const { return values_; }  // null: ones
+  float total() const { return total_; }
+  float operator[](std::int64_t v) const { return values_ == nullptr ? 1.0F : values_[v]; }
+
+ private:
+  Scratch scratch_;
+  const float* values_ = nullptr;
+  float total_;
+};
 
 /// x = map(z) of n logits. Returns z itself where that is x.
 HWY_INLINE const float* map_logits(const LogitMap& m, std::int64_t n, const float* z, float* x) {

@@ -5,9 +5,9 @@
 #include <cmath>
 
 #include "cpu/foreach_target.h"  // before simd-inl.h
+#include "cpu/kernel.h"
 #include "cpu/scratch.h"
 #include "cpu/simd-inl.h"
-#include "kernels/registry.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tigon {
@@ -132,22 +132,11 @@ HWY_AFTER_NAMESPACE();
 namespace tigon {
 namespace {
 
-HWY_EXPORT(forward);
-HWY_EXPORT(backward);
-
-const RegisterKernel<RmsNormForward> kForward(DeviceType::cpu,
-                                              {.launch = [](const Context& ctx,
-                                                            const RmsNormForward& p) {
-                                                HWY_DYNAMIC_DISPATCH(forward)(ctx, p);
-                                              }});
-const RegisterKernel<RmsNormBackward> kBackward(
-    DeviceType::cpu,
-    {.launch = [](const Context& ctx,
-                  const RmsNormBackward& p) { HWY_DYNAMIC_DISPATCH(backward)(ctx, p); },
-     .workspace =
-         [](const Context&, const RmsNormBackward& p) {
-           return p.dweight ? RowSlices(p.rows.count, p.cols).bytes() : 0;
-         }});
+TIGON_CPU_KERNEL(RmsNormForward, forward);
+TIGON_CPU_KERNEL(
+    RmsNormBackward, backward, .workspace = [](const Context&, const RmsNormBackward& p) {
+      return p.dweight ? RowSlices(p.rows.count, p.cols).bytes() : 0;
+    });
 
 }  // namespace
 }  // namespace tigon

@@ -8,13 +8,14 @@
 #include <utility>
 
 #include "cpu/foreach_target.h"  // before simd-inl.h
+#include "cpu/kernel.h"
 #include "cpu/scratch.h"
 #include "cpu/simd-inl.h"
-#include "kernels/registry.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tigon {
 namespace HWY_NAMESPACE {
+namespace {
 
 // Tokens are taken in blocks: their angles are converted once for all heads and stay in L1, and
 // either order of heads and tokens in memory is read in long runs.
@@ -191,6 +192,7 @@ void rotate(const Context& ctx, const Rope& p) {
   });
 }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace tigon
 HWY_AFTER_NAMESPACE();
@@ -199,11 +201,7 @@ HWY_AFTER_NAMESPACE();
 namespace tigon {
 namespace {
 
-HWY_EXPORT(rotate);
-
-const RegisterKernel<Rope> kRope(DeviceType::cpu, {.launch = [](const Context& ctx, const Rope& p) {
-                                   HWY_DYNAMIC_DISPATCH(rotate)(ctx, p);
-                                 }});
+TIGON_CPU_KERNEL(Rope, rotate);
 
 }  // namespace
 }  // namespace tigon

@@ -3,9 +3,9 @@
 #include "kernels/softmax.h"
 
 #include "cpu/foreach_target.h"  // before simd-inl.h
+#include "cpu/kernel.h"
 #include "cpu/scratch.h"
 #include "cpu/simd-inl.h"
-#include "kernels/registry.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tigon {
@@ -70,19 +70,8 @@ HWY_AFTER_NAMESPACE();
 namespace tigon {
 namespace {
 
-HWY_EXPORT(forward);
-HWY_EXPORT(backward);
-
-const RegisterKernel<SoftmaxForward> kForward(DeviceType::cpu,
-                                              {.launch = [](const Context& ctx,
-                                                            const SoftmaxForward& p) {
-                                                HWY_DYNAMIC_DISPATCH(forward)(ctx, p);
-                                              }});
-const RegisterKernel<SoftmaxBackward> kBackward(DeviceType::cpu,
-                                                {.launch = [](const Context& ctx,
-                                                              const SoftmaxBackward& p) {
-                                                  HWY_DYNAMIC_DISPATCH(backward)(ctx, p);
-                                                }});
+TIGON_CPU_KERNEL(SoftmaxForward, forward);
+TIGON_CPU_KERNEL(SoftmaxBackward, backward);
 
 }  // namespace
 }  // namespace tigon

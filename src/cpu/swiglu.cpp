@@ -4,11 +4,12 @@
 
 #include "cpu/foreach_target.h"  // before glu-inl.h
 #include "cpu/glu-inl.h"
-#include "kernels/registry.h"
+#include "cpu/kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tigon {
 namespace HWY_NAMESPACE {
+namespace {
 
 struct Silu {
   HWY_INLINE Vec value(Vec x) const {
@@ -26,6 +27,7 @@ struct Silu {
 void forward(const Context& ctx, const SwigluForward& p) { glu_forward(ctx, p, Silu()); }
 void backward(const Context& ctx, const SwigluBackward& p) { glu_backward(ctx, p, Silu()); }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace tigon
 HWY_AFTER_NAMESPACE();
@@ -34,19 +36,8 @@ HWY_AFTER_NAMESPACE();
 namespace tigon {
 namespace {
 
-HWY_EXPORT(forward);
-HWY_EXPORT(backward);
-
-const RegisterKernel<SwigluForward> kForward(DeviceType::cpu,
-                                             {.launch = [](const Context& ctx,
-                                                           const SwigluForward& p) {
-                                               HWY_DYNAMIC_DISPATCH(forward)(ctx, p);
-                                             }});
-const RegisterKernel<SwigluBackward> kBackward(DeviceType::cpu,
-                                               {.launch = [](const Context& ctx,
-                                                             const SwigluBackward& p) {
-                                                 HWY_DYNAMIC_DISPATCH(backward)(ctx, p);
-                                               }});
+TIGON_CPU_KERNEL(SwigluForward, forward);
+TIGON_CPU_KERNEL(SwigluBackward, backward);
 
 }  // namespace
 }  // namespace tigon

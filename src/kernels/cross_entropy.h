@@ -12,6 +12,9 @@ namespace tigon {
 struct LogitMap {
   float outer = 1.0F;
   float inner = 0.0F;
+
+  /// dz = slope() * dx, and where inner is not 0 times 1 - (x / outer)^2.
+  TIGON_HOST_DEVICE float slope() const { return inner == 0.0F ? outer : outer * inner; }
 };
 
 /// What every direction reads. Rows and columns as the public header has them.

@@ -3,13 +3,14 @@
 #include "kernels/skeleton.h"
 
 #include "cpu/foreach_target.h"  // before simd-inl.h
+#include "cpu/kernel.h"
 #include "cpu/scratch.h"
 #include "cpu/simd-inl.h"
-#include "kernels/registry.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tigon {
 namespace HWY_NAMESPACE {
+namespace {
 
 void forward(const Context& ctx, const SkeletonForward& p) {
   const Scratch shared(1, p.cols);
@@ -56,6 +57,7 @@ void backward(const Context& ctx, const SkeletonBackward& p) {
   if (p.dweight) sum_slices(ctx, partials, slices.count(), p.cols, p.dweight);
 }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace tigon
 HWY_AFTER_NAMESPACE();
@@ -64,22 +66,11 @@ HWY_AFTER_NAMESPACE();
 namespace tigon {
 namespace {
 
-HWY_EXPORT(forward);
-HWY_EXPORT(backward);
-
-const RegisterKernel<SkeletonForward> kForward(DeviceType::cpu,
-                                               {.launch = [](const Context& ctx,
-                                                             const SkeletonForward& p) {
-                                                 HWY_DYNAMIC_DISPATCH(forward)(ctx, p);
-                                               }});
-const RegisterKernel<SkeletonBackward> kBackward(
-    DeviceType::cpu,
-    {.launch = [](const Context& ctx,
-                  const SkeletonBackward& p) { HWY_DYNAMIC_DISPATCH(backward)(ctx, p); },
-     .workspace =
-         [](const Context&, const SkeletonBackward& p) {
-           return p.dweight ? RowSlices(p.rows.count, p.cols).bytes() : 0;
-         }});
+TIGON_CPU_KERNEL(SkeletonForward, forward);
+TIGON_CPU_KERNEL(
+    SkeletonBackward, backward, .workspace = [](const Context&, const SkeletonBackward& p) {
+      return p.dweight ? RowSlices(p.rows.count, p.cols).bytes() : 0;
+    });
 
 }  // namespace
 }  // namespace tigon
