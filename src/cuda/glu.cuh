@@ -86,17 +86,10 @@ __global__ void glu_backward(const GluBackward p, const std::int64_t tiles, cons
   });
 }
 
-inline bool are_vectorisable(const RowSpace& rows, std::int64_t cols,
-                             std::initializer_list<const RowView*> views) {
-  for (const RowView* v : views)
-    if (!is_vectorisable(*v, rows, cols)) return false;
-  return true;
-}
-
 template <class Act>
 void launch_glu_forward(const Context& ctx, const char* op, const GluForward& p, Act act) {
   if (p.rows.count == 0 || p.cols == 0) return;
-  const bool vectorised = are_vectorisable(p.rows, p.cols, {&p.gate, &p.up, &p.y});
+  const bool vectorised = are_vectorisable({&p.gate, &p.up, &p.y}, p.rows, p.cols);
   dispatch(p.y.dtype, vectorised, [&]<class T, int N>() {
     const GluLaunch launch = choose_glu_launch(p.rows.count, p.cols, N);
     glu_forward<T, N><<<launch.blocks, dim3(launch.threads_per_row, launch.rows_per_block), 0,
@@ -109,7 +102,7 @@ template <class Act>
 void launch_glu_backward(const Context& ctx, const char* op, const GluBackward& p, Act act) {
   if (p.rows.count == 0 || p.cols == 0 || (!p.dgate && !p.dup)) return;
   const bool vectorised =
-      are_vectorisable(p.rows, p.cols, {&p.dy, &p.gate, &p.up, &p.dgate, &p.dup});
+      are_vectorisable({&p.dy, &p.gate, &p.up, &p.dgate, &p.dup}, p.rows, p.cols);
   dispatch(p.dy.dtype, vectorised, [&]<class T, int N>() {
     const GluLaunch launch = choose_glu_launch(p.rows.count, p.cols, N);
     glu_backward<T, N><<<launch.blocks, dim3(launch.threads_per_row, launch.rows_per_block), 0,

@@ -101,9 +101,10 @@ __global__ void __launch_bounds__(1024) forward(const LogProbForward p) {
   }
 }
 
-/// dx = a * [v = label] + m / V - q * (a + h * (log q + entropy) + 2 s - 2 s * q / sum q^2), then
-/// dz, for the probabilities q and the incoming gradients a, h, s, m of log_prob, entropy,
-/// log_sum_sq_probs and mean_logit.
+/// For the probabilities q and the incoming gradients a, h, s, m of log_prob, entropy,
+/// log_sum_sq_probs and mean_logit:
+///
+///   dx = a * [v = label] + m / V - q * (a + h * (log q + entropy) + 2 s - 2 s * q / sum q^2)
 template <class T, int N>
 __global__ void __launch_bounds__(1024) backward(const LogProbBackward p) {
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
@@ -120,7 +121,7 @@ __global__ void __launch_bounds__(1024) backward(const LogProbBackward p) {
     const float squares = p.dlog_sum_sq_probs ? 2.0F * s * expf(-get(p.log_sum_sq_probs)) : 0.0F;
     const float mean = get(p.dmean_logit) / static_cast<float>(p.cols);
     const float lse = get(p.lse);
-    const float slope = p.map.outer * (p.map.inner == 0.0F ? 1.0F : p.map.inner);
+    const float slope = p.map.slope();
     const T* z = static_cast<const T*>(p.logits.data) + p.logits.offset(p.rows, row);
     T* out = static_cast<T*>(p.dlogits.data) + p.dlogits.offset(p.rows, row);
     RowSweep<T, N>(z, p.cols).visit([&](auto width, std::int64_t col) {

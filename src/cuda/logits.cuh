@@ -13,6 +13,14 @@ __device__ __forceinline__ float& at_row(const RowView& view, const RowSpace& ro
   return static_cast<float*>(view.data)[view.offset(rows, row)];
 }
 
+/// 1 where there are no class weights.
+__device__ __forceinline__ float class_weight(const RowView& weight, std::int64_t v) {
+  if (!weight) return 1.0F;
+  float w[1];
+  load(weight, v * weight.col_stride, w);
+  return w[0];
+}
+
 /// x = map(z) of W logits from column `col` of the row z on.
 template <class Params, class T, int W>
 __device__ __forceinline__ void load_logits(const Params& p, const T* z, std::int64_t col,
