@@ -45,8 +45,7 @@ cross_entropy_forward(TorchTensor logits, TorchTensor labels, OptionalTensor wei
                                 .divisor = view(divisor),
                                 .dlogits = view(dlogits)};
   call.reserve(cross_entropy_forward_workspace(call.context(), view(logits), o, out));
-  tigon::cross_entropy_forward(call.context(), view(logits), view(labels), view(weight), {}, o,
-                               out);
+  tigon::cross_entropy_forward(call.context(), view(logits), view(labels), view(weight), o, out);
   return {loss, z, accuracy, lse, divisor, dlogits};
 }
 

@@ -21,7 +21,7 @@ class Checker {
   void like(const Tensor& t, std::string_view name, const Tensor& as,
             std::string_view as_name) const;
   void same_dtype(const Tensor& t, std::string_view name, DType dtype) const;
-  /// Contiguous, of this type and these sizes.
+  /// `size` elements of this type side by side, whatever the axes.
   void vector(const Tensor& t, std::string_view name, DType dtype, std::int64_t size) const;
   /// [size], floating, any stride.
   void weight(const Tensor& t, std::string_view name, std::int64_t size) const;

@@ -5,7 +5,7 @@
 #include "base/fail.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/registry.h"
-#include "ops/loss_options.h"
+#include "ops/loss.h"
 
 namespace tigon {
 namespace {
@@ -21,22 +21,8 @@ CrossEntropyRows checked(const Checker& check, const char* op, const Tensor& log
   check.labels(labels, "labels", logits, "logits", classes, o.ignore_index);
   if (weight) check.weight(weight, "weight", classes);
   check_options(op, o);
-  return {.cols = classes,
-          .weight = fold_vector(weight),
-          .map = logit_map(o.logit_scale, o.softcap),
-          .ignore_index = o.ignore_index,
-          .label_smoothing = o.label_smoothing,
-          .z_loss = o.z_loss};
+  return cross_entropy_rows(o, classes, weight);
 }
-
-/// An output with one value per row, or one in all.
-void check_result(const Checker& check, const Tensor& t, const char* name, const Tensor& logits,
-                  Reduction reduction) {
-  if (t)
-    check.vector(t, name, DType::float32, reduction == Reduction::none ? row_count(logits) : 1);
-}
-
-float* scalar(const Tensor& t) { return static_cast<float*>(t.data); }
 
 /// The forward direction's workspace: values per row that are only summed, and a divisor that is
 /// not an output. What is left is the reduction's.
@@ -77,40 +63,24 @@ CrossEntropyReduce reduction(const Tensor& logits, const Tensor& labels, const T
 }  // namespace
 
 void cross_entropy_forward(const Context& ctx, const Tensor& logits, const Tensor& labels,
-                           const Tensor& weight, const Tensor& row_weight,
-                           const CrossEntropyOptions& o, const CrossEntropyOutputs& out) {
+                           const Tensor& weight, const CrossEntropyOptions& o,
+                           const CrossEntropyOutputs& out) {
   const char* op = kForward;
   const Checker checker(op, ctx);
   CrossEntropyForward p{.in = checked(checker, op, logits, labels, weight, o)};
-  if (row_weight) checker.column(row_weight, "row_weight", logits, "logits");
-  if (!out.loss) fail(op, ": loss is missing");
-  check_result(checker, out.loss, "loss", logits, o.reduction);
-  check_result(checker, out.z_loss, "z_loss", logits, o.reduction);
-  check_result(checker, out.token_accuracy, "token_accuracy", logits, o.reduction);
-  if (out.lse) checker.vector(out.lse, "lse", DType::float32, row_count(logits));
-  if (out.divisor) {
-    if (o.reduction != Reduction::mean) fail(op, ": divisor is wanted but reduction is not mean");
-    checker.scalar(out.divisor, "divisor");
-  }
+  check_results(checker, op, out, row_count(logits), o.reduction);
   if (out.dlogits) checker.like(out.dlogits, "dlogits", logits, "logits");
   checker.workspace(cross_entropy_forward_workspace(ctx, logits, o, out));
 
   const Workspace w(ctx, logits, o, out);
   const Context reducing = w.arena.rest(ctx);
-  CrossEntropyReduce sums = reduction(logits, labels, weight, o, w);
-
+  const CrossEntropyReduce sums = reduction(logits, labels, weight, o, w);
   // The divisor first: the gradient is divided by it before its only rounding.
-  if (w.divisor) {
-    CrossEntropyReduce count = sums;
-    count.loss = count.z_loss = count.correct = {};
-    count.divisor = scalar(w.divisor);
-    launch(reducing, op, count);
-  }
+  if (w.divisor) launch(reducing, op, counting(sums, w.divisor));
 
   p.divisor = scalar(w.divisor);
   p.in.rows = fold_rows({{&logits, &p.in.logits},
                          {column(labels, logits), &p.in.labels},
-                         {column(row_weight, logits), &p.row_weight},
                          {per_row(w.loss, logits), &p.loss},
                          {per_row(w.z_loss, logits), &p.z_loss},
                          {per_row(w.correct, logits), &p.correct},
@@ -118,12 +88,7 @@ void cross_entropy_forward(const Context& ctx, const Tensor& logits, const Tenso
                          {&out.dlogits, &p.dlogits}});
   launch(ctx, op, p);
 
-  if (o.reduction == Reduction::none) return;
-  sums.given_divisor = scalar(w.divisor);
-  sums.total_loss = scalar(out.loss);
-  sums.total_z_loss = scalar(out.z_loss);
-  sums.token_accuracy = scalar(out.token_accuracy);
-  launch(reducing, op, sums);
+  if (o.reduction != Reduction::none) launch(reducing, op, totalling(sums, out, w.divisor));
 }
 
 std::size_t cross_entropy_forward_workspace(const Context& ctx, const Tensor& logits,
@@ -153,22 +118,6 @@ void cross_entropy_backward(const Context& ctx, const Tensor& dloss, const Tenso
                          {column(dloss, logits), &p.dloss},
                          {per_row(lse, logits), &p.lse},
                          {&dlogits, &p.dlogits}});
-  launch(ctx, op, p);
-}
-
-void cross_entropy_scale(const Context& ctx, const Tensor& dloss, const Tensor& dlogits,
-                         const Tensor& labels, std::int64_t ignore_index, const Tensor& out) {
-  const char* op = "cross_entropy_scale";
-  const Checker checker(op, ctx);
-  checker.floating(dlogits, "dlogits");
-  checker.labels(labels, "labels", dlogits, "dlogits", dlogits.size(-1), ignore_index);
-  checker.scalar(dloss, "dloss");
-  checker.like(out, "out", dlogits, "dlogits");
-
-  CrossEntropyScale p{
-      .cols = dlogits.size(-1), .dloss = scalar(dloss), .ignore_index = ignore_index};
-  p.rows =
-      fold_rows({{&dlogits, &p.dlogits}, {column(labels, dlogits), &p.labels}, {&out, &p.out}});
   launch(ctx, op, p);
 }
 

@@ -58,11 +58,7 @@ void layer_norm_backward(const Context& ctx, const Tensor& dy, const Tensor& x,
   check.vector(mean, "mean", DType::float32, row_count(x));
   check.vector(rstd, "rstd", DType::float32, row_count(x));
   if (weight) check.weight(weight, "weight", x.size(-1));
-  if (dx) {
-    check.floating(dx, "dx");
-    check.same_shape(dx, "dx", x, "x");
-    check.same_dtype(dx, "dx", x.dtype);
-  }
+  if (dx) check.like(dx, "dx", x, "x");
   if (dweight) {
     if (!weight) fail(op, ": dweight is wanted but weight is missing");
     check.vector(dweight, "dweight", weight.dtype, x.size(-1));

@@ -1,11 +1,10 @@
 #include "tigon/ops/linear_cross_entropy.h"
 
 #include "base/check.h"
-#include "kernels/copy_rows.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/registry.h"
 #include "ops/linear_head.h"
-#include "ops/loss_options.h"
+#include "ops/loss.h"
 
 namespace tigon {
 namespace {
@@ -33,18 +32,12 @@ LinearHead::Arguments head_arguments(const Inputs& in, const Options& o, const G
 
 CrossEntropyRows chunk_rows(const LinearHead::Chunk& chunk, const Inputs& in,
                             const CrossEntropyOptions& o) {
-  return {.rows = chunk.rows,
-          .cols = in.weight.size(0),
-          .logits = chunk.logits,
-          .labels = chunk.labels,
-          .weight = fold_vector(in.class_weight),
-          .map = logit_map(o.logit_scale, o.softcap),
-          .ignore_index = o.ignore_index,
-          .label_smoothing = o.label_smoothing,
-          .z_loss = o.z_loss};
+  CrossEntropyRows p = cross_entropy_rows(o, in.weight.size(0), in.class_weight);
+  p.rows = chunk.rows;
+  p.logits = chunk.logits;
+  p.labels = chunk.labels;
+  return p;
 }
-
-float* scalar(const Tensor& t) { return static_cast<float*>(t.data); }
 
 /// One value per row that counts, for the sums and for what is scattered to the outputs.
 struct Forward {
@@ -90,18 +83,10 @@ void check(const Context& ctx, const Inputs& in, const Options& o, const Outputs
   check_options(kForward, o.loss);
   if (in.class_weight) check.weight(in.class_weight, "class_weight", in.weight.size(0));
   if (in.token_weights) check.column(in.token_weights, "token_weights", in.x, "x");
-  const bool mean = o.loss.reduction == Reduction::mean;
   if (in.num_items) check.scalar(in.num_items, "num_items");
-  if (in.num_items && !mean) fail(kForward, ": num_items is given but reduction is not mean");
-  if (out.divisor && !mean) fail(kForward, ": divisor is wanted but reduction is not mean");
-  if (out.divisor) check.scalar(out.divisor, "divisor");
-  const std::int64_t rows = row_count(in.x);
-  const std::int64_t results = o.loss.reduction == Reduction::none ? rows : 1;
-  check.vector(out.loss, "loss", DType::float32, results);
-  if (out.z_loss) check.vector(out.z_loss, "z_loss", DType::float32, results);
-  if (out.token_accuracy)
-    check.vector(out.token_accuracy, "token_accuracy", DType::float32, results);
-  if (out.lse) check.vector(out.lse, "lse", DType::float32, rows);
+  if (in.num_items && o.loss.reduction != Reduction::mean)
+    fail(kForward, ": num_items is given but reduction is not mean");
+  check_results(check, kForward, out, row_count(in.x), o.loss.reduction);
 }
 
 }  // namespace
@@ -113,18 +98,18 @@ void linear_cross_entropy_forward(const Context& ctx, const Inputs& in, const Op
   f.head.select();
   f.head.gather(in.token_weights, f.token_weights);
 
-  CrossEntropyReduce sums{.rows = f.head.counted(),
-                          .cols = in.weight.size(0),
-                          .labels = f.head.labels(),
-                          .weight = fold_vector(in.class_weight),
-                          .ignore_index = o.loss.ignore_index,
-                          .mean = o.loss.reduction == Reduction::mean};
+  const CrossEntropyReduce sums{.rows = f.head.counted(),
+                                .cols = in.weight.size(0),
+                                .labels = f.head.labels(),
+                                .weight = fold_vector(in.class_weight),
+                                .ignore_index = o.loss.ignore_index,
+                                .mean = o.loss.reduction == Reduction::mean,
+                                .loss = column_view(f.loss),
+                                .z_loss = column_view(f.z_loss),
+                                .correct = column_view(f.correct)};
   const Context reducing = f.arena.rest(ctx);
-  if (f.divisor && !in.num_items) {  // before the gradients, which it divides
-    sums.divisor = scalar(f.divisor);
-    launch(reducing, kForward, sums);
-    sums.divisor = nullptr;
-  }
+  // Before the gradients, which it divides.
+  if (f.divisor && !in.num_items) launch(reducing, kForward, counting(sums, f.divisor));
 
   f.head.for_each_chunk([&](const LinearHead::Chunk& chunk) {
     CrossEntropyForward p{.in = chunk_rows(chunk, in, o.loss),
@@ -143,16 +128,9 @@ void linear_cross_entropy_forward(const Context& ctx, const Inputs& in, const Op
     f.head.scatter(f.loss, out.loss);
     f.head.scatter(f.z_loss, out.z_loss);
     f.head.scatter(f.correct, out.token_accuracy);
-    return;
+  } else {
+    launch(reducing, kForward, totalling(sums, out, f.divisor));
   }
-  sums.loss = column_view(f.loss);
-  sums.z_loss = column_view(f.z_loss);
-  sums.correct = column_view(f.correct);
-  sums.given_divisor = scalar(f.divisor);
-  sums.total_loss = scalar(out.loss);
-  sums.total_z_loss = scalar(out.z_loss);
-  sums.token_accuracy = scalar(out.token_accuracy);
-  launch(reducing, kForward, sums);
 }
 
 std::size_t linear_cross_entropy_forward_workspace(const Context& ctx, const Inputs& in,
@@ -190,21 +168,6 @@ std::size_t linear_cross_entropy_backward_workspace(const Context& ctx, const In
   if (in.class_weight)
     Checker(kBackward, ctx).weight(in.class_weight, "class_weight", in.weight.size(0));
   return Backward(without_workspace(ctx), in, o, out).arena.bytes();
-}
-
-void linear_cross_entropy_scale(const Context& ctx, const Tensor& dloss, const Tensor& gradient,
-                                const Tensor& out) {
-  const char* op = "linear_cross_entropy_scale";
-  const Checker check(op, ctx);
-  check.scalar(dloss, "dloss");
-  check.floating(gradient, "gradient");
-  check.floating(out, "out");
-  check.same_shape(out, "out", gradient, "gradient");
-  CopyRows p{.cols = gradient.size(-1), .scale = scalar(dloss)};
-  p.from_rows = fold_rows({{&gradient, &p.from}, {&out, &p.to}});
-  p.to_rows = p.from_rows;
-  p.count = p.from_rows.count;
-  launch(ctx, op, p);
 }
 
 }  // namespace tigon

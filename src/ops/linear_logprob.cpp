@@ -1,10 +1,12 @@
 #include "tigon/ops/linear_logprob.h"
 
+#include <array>
+
 #include "base/check.h"
 #include "kernels/log_prob.h"
 #include "kernels/registry.h"
 #include "ops/linear_head.h"
-#include "ops/loss_options.h"
+#include "ops/loss.h"
 
 namespace tigon {
 namespace {
@@ -40,21 +42,23 @@ void check(const Context& ctx, const char* op, const Inputs& in, const Options& 
 
 LogitMap map_of(const Options& o) { return logit_map(o.logit_scale, o.softcap, o.temperature); }
 
+struct Result {
+  const char* name;
+  Tensor Outputs::* tensor;
+};
+constexpr std::array<Result, 6> kResults{{{"lse", &Outputs::lse},
+                                          {"log_probs", &Outputs::log_probs},
+                                          {"entropy", &Outputs::entropy},
+                                          {"log_sum_sq_probs", &Outputs::log_sum_sq_probs},
+                                          {"mean_logits", &Outputs::mean_logits},
+                                          {"is_top1", &Outputs::is_top1}}};
+
 /// The results of the rows that count, before they are scattered.
 struct Forward {
   Forward(const Context& ctx, const Inputs& in, const Options& o, const Outputs& out)
       : arena(ctx), head(ctx, kForward, head_arguments(in, o), arena) {
-    for (const auto& [result, column] : pairs(out))
-      if (*result) *column = arena.take(DType::float32, {head.rows()});
-  }
-
-  std::array<std::pair<const Tensor*, Tensor*>, 6> pairs(const Outputs& out) {
-    return {{{&out.lse, &counted.lse},
-             {&out.log_probs, &counted.log_probs},
-             {&out.entropy, &counted.entropy},
-             {&out.log_sum_sq_probs, &counted.log_sum_sq_probs},
-             {&out.mean_logits, &counted.mean_logits},
-             {&out.is_top1, &counted.is_top1}}};
+    for (const Result& r : kResults)
+      if (out.*r.tensor) counted.*r.tensor = arena.take(DType::float32, {head.rows()});
   }
 
   Arena arena;
@@ -79,9 +83,9 @@ void linear_logprob_forward(const Context& ctx, const Inputs& in, const Options&
                             const Outputs& out) {
   const Checker check(kForward, ctx);
   check.workspace(linear_logprob_forward_workspace(ctx, in, o, out));
+  for (const Result& r : kResults)
+    if (out.*r.tensor) check.vector(out.*r.tensor, r.name, DType::float32, row_count(in.x));
   Forward f(ctx, in, o, out);
-  for (const auto& [result, column] : f.pairs(out))
-    if (*result) check.vector(*result, "a result", DType::float32, f.head.rows());
   f.head.select();
   f.head.for_each_chunk([&](const LinearHead::Chunk& chunk) {
     const auto part = [&](const Tensor& t) { return column_view(t, chunk.first); };
@@ -99,7 +103,7 @@ void linear_logprob_forward(const Context& ctx, const Inputs& in, const Options&
                            .is_top1 = part(f.counted.is_top1)};
     launch(ctx, kForward, p);
   });
-  for (const auto& [result, column] : f.pairs(out)) f.head.scatter(*column, *result);
+  for (const Result& r : kResults) f.head.scatter(f.counted.*r.tensor, out.*r.tensor);
 }
 
 std::size_t linear_logprob_forward_workspace(const Context& ctx, const Inputs& in, const Options& o,

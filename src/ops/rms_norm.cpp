@@ -9,12 +9,6 @@
 namespace tigon {
 namespace {
 
-void check_rstd(const Checker& check, const Tensor& rstd, const Tensor& x) {
-  std::int64_t rows = 1;
-  for (int i = 0; i + 1 < x.rank; ++i) rows *= x.sizes[i];
-  check.vector(rstd, "rstd", DType::float32, rows);
-}
-
 RmsNormForward forward(const char* op, const Context& ctx, const Tensor& x, const Tensor& residual,
                        const Tensor& weight, const RmsNormOptions& options, const Tensor& y,
                        const Tensor& sum, const Tensor& rstd) {
@@ -23,13 +17,9 @@ RmsNormForward forward(const char* op, const Context& ctx, const Tensor& x, cons
   check.floating(y, "y");
   check.same_shape(y, "y", x, "x");
   if (weight) check.weight(weight, "weight", x.size(-1));
-  if (rstd) check_rstd(check, rstd, x);
-  for (const auto& [t, name] : {std::pair{&residual, "residual"}, std::pair{&sum, "sum"}}) {
-    if (!*t) continue;
-    check.floating(*t, name);
-    check.same_shape(*t, name, x, "x");
-    check.same_dtype(*t, name, x.dtype);
-  }
+  if (rstd) check.vector(rstd, "rstd", DType::float32, row_count(x));
+  if (residual) check.like(residual, "residual", x, "x");
+  if (sum) check.like(sum, "sum", x, "x");
 
   RmsNormForward p{.cols = x.size(-1),
                    .weight = fold_vector(weight),
@@ -63,14 +53,10 @@ void check_backward(const char* op, const Context& ctx, const Tensor& dy, const 
   check.floating(x, x_name);
   check.floating(dy, "dy");
   check.same_shape(dy, "dy", x, x_name);
-  check_rstd(check, rstd, x);
+  check.vector(rstd, "rstd", DType::float32, row_count(x));
   if (weight) check.weight(weight, "weight", x.size(-1));
-  for (const auto& [t, name] : {std::pair{&dsum, "dsum"}, std::pair{&dx, "dx"}}) {
-    if (!*t) continue;
-    check.floating(*t, name);
-    check.same_shape(*t, name, x, x_name);
-    check.same_dtype(*t, name, x.dtype);
-  }
+  if (dsum) check.like(dsum, "dsum", x, x_name);
+  if (dx) check.like(dx, "dx", x, x_name);
   if (dweight) {
     if (!weight) fail(op, ": dweight is wanted but weight is missing");
     check.vector(dweight, "dweight", weight.dtype, x.size(-1));

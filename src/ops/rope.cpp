@@ -91,9 +91,9 @@ void run(const char* op, const Context& ctx, const Names& names, const Tensor& q
          const Tensor& cos, const Tensor& sin, const Tensor& ids, const RopeOptions& options,
          const Tensor& q_out, const Tensor& k_out, bool transposed) {
   const Checker check(op, ctx);
-  if (options.head_axis != 1 && options.head_axis != 2)
-    fail(op, ": unsqueeze_dim must be 1 or 2, got ", options.head_axis);
-  const int head_axis = static_cast<int>(options.head_axis);
+  if (options.unsqueeze_dim != 1 && options.unsqueeze_dim != 2)
+    fail(op, ": unsqueeze_dim must be 1 or 2, got ", options.unsqueeze_dim);
+  const int head_axis = static_cast<int>(options.unsqueeze_dim);
   check.floating(q, names.q, 4);
   if (q.rank != 4) fail(op, ": ", names.q, " must have 4 axes, got ", shape_string(q));
 

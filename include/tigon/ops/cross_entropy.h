@@ -18,9 +18,7 @@
 /// order; the mean divides by the sum of w[y] over the rows that count (their number without class
 /// weights), as PyTorch does, and is NaN when there are none.
 ///
-/// Shapes: logits [..., V] and labels [...] with any strides, V >= 1; weight [V] or absent;
-/// row_weight float32 like labels, any strides, or absent: multiplies a row's loss, z_loss and
-/// gradient, and does not enter the mean's divisor.
+/// Shapes: logits [..., V] and labels [...] with any strides, V >= 1; weight [V] or absent.
 /// Types: logits float32, bfloat16 or float16; weight any of these; labels int64 or int32.
 /// Labels outside [0, V) that are not ignore_index: the CPU throws, naming value and row. CUDA,
 /// where the host does not see them, reads nothing out of range and makes that row's loss and
@@ -55,8 +53,8 @@ struct CrossEntropyOutputs {
 };
 
 void cross_entropy_forward(const Context&, const Tensor& logits, const Tensor& labels,
-                           const Tensor& weight, const Tensor& row_weight,
-                           const CrossEntropyOptions&, const CrossEntropyOutputs&);
+                           const Tensor& weight, const CrossEntropyOptions&,
+                           const CrossEntropyOutputs&);
 
 /// Bytes of Context::workspace that cross_entropy_forward needs for these tensors.
 std::size_t cross_entropy_forward_workspace(const Context&, const Tensor& logits,

@@ -22,7 +22,7 @@
 /// `cat((freqs, freqs))`: pass their first half, a view.
 ///
 /// Shapes: q [B, Hq, T, D], k [B, Hk, T, D] or absent, Hq and Hk independent; [B, T, H, D] when
-/// head_axis is 2. cos and sin [T, W] or [1 or B, T, W], W = R or R / 2; with position_ids
+/// unsqueeze_dim is 2. cos and sin [T, W] or [1 or B, T, W], W = R or R / 2; with position_ids
 /// [1 or B, T] (int32, int64) they are tables [P, W], of which the rows named are taken.
 /// Outputs like q and k. Strides: any, each tensor its own.
 /// Types: q, k and outputs one of float32, bfloat16, float16; cos and sin one of these, too.
@@ -33,8 +33,8 @@ namespace tigon {
 
 struct RopeOptions {
   bool interleaved = false;
-  std::int64_t head_axis = 1;
-  std::int64_t rotary_dim = 0;  ///< R; 0: the width of cos.
+  std::int64_t unsqueeze_dim = 1;  ///< The axis of heads, which cos and sin lack: 1 or 2.
+  std::int64_t rotary_dim = 0;     ///< R; 0: the width of cos.
 };
 
 void rope_forward(const Context&, const Tensor& q, const Tensor& k, const Tensor& cos,
