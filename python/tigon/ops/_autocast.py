@@ -13,3 +13,12 @@ def widened(t: Tensor) -> Tensor:
     """
     narrow = t.dtype in (torch.bfloat16, torch.float16)
     return t.float() if narrow and t.is_cuda and torch.is_autocast_enabled("cuda") else t
+
+
+def as_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The tensors in the dtype that autocast would have ``F.linear`` compute in; as they are without autocast."""
+    device = x.device.type
+    if not torch.is_autocast_enabled(device):
+        return x, weight, bias
+    dtype = torch.get_autocast_dtype(device)
+    return x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)

@@ -34,6 +34,7 @@ def add_rms_norm(
 
     Raises:
         RuntimeError: a shape, dtype or device that does not fit, with the values.
+        ValueError: casting is none of these.
     """
     before = rounds_before_weight(casting)
     if torch.is_grad_enabled() and (

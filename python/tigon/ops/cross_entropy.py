@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from tigon.ops._autograd import keeps_graph
 from tigon.ops._library import fake, operator
-
-Reduction = Literal["none", "mean", "sum"]
-REDUCTIONS: dict[str, int] = {"none": 0, "mean": 1, "sum": 2}
+from tigon.ops._loss import (
+    REDUCTIONS,
+    Reduction,
+    cap_or_zero,
+    reduction_code,
+    refuse_gradients,
+    scaled,
+    waits_for_backward,
+)
 
 _forward = operator("cross_entropy_forward")
 _backward = operator("cross_entropy_backward")
@@ -74,14 +79,11 @@ def cross_entropy(
     Raises:
         RuntimeError: a shape, dtype, device or option that does not fit, with the values; on the CPU also a label
             outside the vocabulary. On CUDA such a label makes its row's loss and gradient NaN.
+        ValueError: reduction is none of these, softcap is not positive, or weight requires a gradient.
     """
-    if reduction not in REDUCTIONS:
-        raise ValueError(f"reduction must be 'none', 'mean' or 'sum', got {reduction!r}")
-    if softcap is not None and not softcap > 0:
-        raise ValueError(f"softcap must be positive or None, got {softcap}")
-    if weight is not None and weight.requires_grad:
-        raise ValueError("weight holds constants (as in F.cross_entropy), but requires a gradient")
-    options = _Options(ignore_index, label_smoothing, z_loss, softcap or 0.0, logit_scale, REDUCTIONS[reduction])
+    refuse_gradients(weight=weight)
+    softcap, code = cap_or_zero(softcap), reduction_code(reduction)
+    options = _Options(ignore_index, label_smoothing, z_loss, softcap, logit_scale, code)
     wanted = return_z_loss, return_token_accuracy
     if torch.is_grad_enabled() and logits.requires_grad:
         out = _CrossEntropy.apply(logits, labels, weight, options, *wanted)
@@ -101,9 +103,7 @@ class _CrossEntropy(torch.autograd.Function):
         need_z_loss: bool,
         need_accuracy: bool,
     ) -> tuple[Tensor | None, ...]:
-        # A gradient that was divided by the number of rows before the loss scaler multiplied it would be lost
-        # below float16's range, and each row has its own factor without a reduction: both wait for backward.
-        waits = options.reduction == REDUCTIONS["none"] or logits.dtype == torch.float16
+        waits = waits_for_backward(options.reduction, logits.dtype)
         loss, z_loss, accuracy, lse, divisor, dlogits = _forward(
             logits, labels, weight, *options, need_z_loss, need_accuracy, waits, not waits
         )
@@ -120,12 +120,8 @@ class _CrossEntropy(torch.autograd.Function):
         labels, *saved = ctx.saved_tensors
         if len(saved) > 1:
             dlogits = _backward(dloss, saved[0], labels, *saved[1:], *ctx.options)
-        elif torch.compiler.is_compiling() or keeps_graph():
-            dlogits = _scale(dloss, saved[0], labels, ctx.options.ignore_index)
         else:
-            (dlogits,) = saved
-            _scale_inplace(dloss, dlogits, labels, ctx.options.ignore_index)
-            torch.autograd.graph.increment_version(dlogits)
+            dlogits = scaled(_scale, _scale_inplace, dloss, saved[0], labels, ctx.options.ignore_index)
         return dlogits, None, None, None, None, None
 
 

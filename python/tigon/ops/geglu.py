@@ -33,6 +33,7 @@ def geglu(gate: Tensor, up: Tensor | None = None, *, approximate: Approximate = 
 
     Raises:
         RuntimeError: a shape, dtype or device that does not fit, with the values.
+        ValueError: approximate is none of these.
     """
     if approximate not in ("tanh", "none"):
         raise ValueError(f"approximate must be 'tanh' or 'none', got {approximate!r}")

@@ -7,9 +7,20 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from tigon.ops._autograd import autocast, keeps_graph
+from tigon.ops._autocast import as_linear
 from tigon.ops._library import fake, operator
-from tigon.ops.cross_entropy import REDUCTIONS, CrossEntropyOutput, Reduction
+from tigon.ops._loss import (
+    REDUCTIONS,
+    Reduction,
+    cap_or_zero,
+    fake_head_gradients,
+    reduction_code,
+    refuse_gradients,
+    rows_or_zero,
+    scaled,
+    waits_for_backward,
+)
+from tigon.ops.cross_entropy import CrossEntropyOutput
 
 _forward = operator("linear_cross_entropy_forward")
 _backward = operator("linear_cross_entropy_backward")
@@ -78,34 +89,28 @@ def linear_cross_entropy(
     Raises:
         RuntimeError: a shape, dtype, device or option that does not fit, with the values; on the CPU also a label
             outside the vocabulary. On CUDA such a label makes its row's loss and gradient NaN.
+        ValueError: reduction or accumulate is none of these, softcap or chunk_rows is not positive, num_items is given
+            without ``"mean"``, or a constant requires a gradient.
     """
-    if reduction not in REDUCTIONS:
-        raise ValueError(f"reduction must be 'none', 'mean' or 'sum', got {reduction!r}")
-    if softcap is not None and not softcap > 0:
-        raise ValueError(f"softcap must be positive or None, got {softcap}")
+    refuse_gradients(class_weight=class_weight, token_weights=token_weights)
     if accumulate not in ("float32", "weight"):
         raise ValueError(f"accumulate must be 'float32' or 'weight', got {accumulate!r}")
-    if chunk_rows is not None and chunk_rows < 1:
-        raise ValueError(f"chunk_rows must be at least 1, got {chunk_rows}")
     if num_items is not None and reduction != "mean":
         raise ValueError(f"num_items replaces the mean's divisor, but reduction is {reduction!r}")
-    for name, constant in (("class_weight", class_weight), ("token_weights", token_weights)):
-        if constant is not None and constant.requires_grad:
-            raise ValueError(f"{name} holds constants, but requires a gradient")
     options = _Options(
         ignore_index,
         label_smoothing,
         z_loss,
-        softcap or 0.0,
+        cap_or_zero(softcap),
         logit_scale,
-        REDUCTIONS[reduction],
+        reduction_code(reduction),
         accumulate == "float32",
-        chunk_rows or 0,
+        rows_or_zero(chunk_rows),
     )
     tokens = None if token_weights is None else token_weights.to(torch.float32)
     items = _on_device(num_items, x)
     wanted = return_z_loss, return_token_accuracy
-    x, weight, bias = autocast(x, weight, bias)
+    x, weight, bias = as_linear(x, weight, bias)
     tensors = (x, weight, bias, labels, class_weight, tokens, items)
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, weight, bias)):
         out = _LinearCrossEntropy.apply(*tensors, options, *wanted)
@@ -138,9 +143,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         need_z_loss: bool,
         need_accuracy: bool,
     ) -> tuple[Tensor | None, ...]:
-        # A gradient that was divided by the number of rows before the loss scaler multiplied it would be lost
-        # below float16's range, and each row has its own factor without a reduction: both wait for backward.
-        waits = options.reduction == REDUCTIONS["none"] or x.dtype == torch.float16
+        waits = waits_for_backward(options.reduction, x.dtype)
         needs = (False, False, False) if waits else ctx.needs_input_grad[:3]
         tensors = (x, weight, bias, labels, class_weight, tokens, items)
         loss, z_loss, accuracy, lse, divisor, *gradients = _forward(
@@ -167,17 +170,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 dloss = dloss * tokens
             gradients = _backward(dloss, *saved, *ctx.options, *ctx.needs_input_grad[:3])
         else:
-            functional = torch.compiler.is_compiling() or keeps_graph()
-            gradients = [_scaled(dloss, g, functional) for g in ctx.saved_tensors]
+            gradients = [None if g is None else scaled(_scale, _scale_inplace, dloss, g) for g in ctx.saved_tensors]
         return *gradients, None, None, None, None, None, None, None
-
-
-def _scaled(dloss: Tensor, gradient: Tensor | None, functional: bool) -> Tensor | None:
-    if gradient is None or functional:
-        return None if gradient is None else _scale(dloss, gradient)
-    _scale_inplace(dloss, gradient)
-    torch.autograd.graph.increment_version(gradient)
-    return gradient
 
 
 @fake("linear_cross_entropy_forward")
@@ -217,23 +211,13 @@ def _(
         result() if need_accuracy else None,
         column() if need_lse else None,
         scalar() if need_lse and reduction == REDUCTIONS["mean"] and items is None else None,
-        *_gradients(x, weight, bias, need_dx, need_dweight, need_dbias),
-    )
-
-
-def _gradients(
-    x: Tensor, weight: Tensor, bias: Tensor | None, need_dx: bool, need_dweight: bool, need_dbias: bool
-) -> tuple[Tensor | None, ...]:
-    return (
-        torch.empty_like(x) if need_dx else None,
-        weight.new_empty(weight.shape) if need_dweight else None,
-        bias.new_empty(bias.shape) if need_dbias and bias is not None else None,
+        *fake_head_gradients(x, weight, bias, need_dx, need_dweight, need_dbias),
     )
 
 
 @fake("linear_cross_entropy_backward")
 def _(dloss: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, *rest: Any) -> tuple[Tensor | None, ...]:
-    return _gradients(x, weight, bias, *rest[-3:])
+    return fake_head_gradients(x, weight, bias, *rest[-3:])
 
 
 @fake("linear_cross_entropy_scale")

@@ -8,8 +8,9 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from tigon.ops._autograd import autocast
+from tigon.ops._autocast import as_linear
 from tigon.ops._library import fake, operator
+from tigon.ops._loss import cap_or_zero, fake_head_gradients, rows_or_zero
 
 LogProbField = Literal["log_probs", "entropy", "log_sum_sq_probs", "mean_logits", "is_top1"]
 
@@ -60,6 +61,8 @@ def linear_logprob(
         weight: ``[V, H]`` of x's dtype, a matrix or its transpose; frozen: nothing of its size is allocated.
         labels: ``[...]``, int64 or int32. Where they are ``ignore_index``, every result is 0 and the row costs nothing.
         bias: ``[V]``.
+        temperature, softcap, logit_scale: as in the formula above.
+        ignore_index: the label of rows that do not count.
         outputs: which fields of the result to compute:
             ``"log_probs"``: log p of the label; ``"entropy"``: −Σ p log p; ``"log_sum_sq_probs"``: log Σ p²;
             ``"mean_logits"``: mean over the vocabulary of the logits (scaled, capped, divided by the temperature);
@@ -73,17 +76,14 @@ def linear_logprob(
     Raises:
         RuntimeError: a shape, dtype, device or option that does not fit, with the values; on the CPU also a label
             outside the vocabulary. On CUDA such a label makes its row's log_probs and gradient NaN.
+        ValueError: outputs is empty or has another name in it, or softcap or chunk_rows is not positive.
     """
     unknown = [name for name in outputs if name not in LogProbOutput._fields]
     if unknown or not outputs:
         raise ValueError(f"outputs must be some of {', '.join(LogProbOutput._fields)}, got {tuple(outputs)}")
-    if softcap is not None and not softcap > 0:
-        raise ValueError(f"softcap must be positive or None, got {softcap}")
-    if chunk_rows is not None and chunk_rows < 1:
-        raise ValueError(f"chunk_rows must be at least 1, got {chunk_rows}")
-    options = _Options(ignore_index, temperature, softcap or 0.0, logit_scale, chunk_rows or 0)
+    options = _Options(ignore_index, temperature, cap_or_zero(softcap), logit_scale, rows_or_zero(chunk_rows))
     needs = tuple(name in outputs for name in LogProbOutput._fields)
-    x, weight, bias = autocast(x, weight, bias)
+    x, weight, bias = as_linear(x, weight, bias)
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, weight, bias)):
         results = _LinearLogProb.apply(x, weight, bias, labels, options, needs)
     else:
@@ -128,10 +128,4 @@ def _(x: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, *rest: Any
 
 @fake("linear_logprob_backward")
 def _(*arguments: Any) -> tuple[Tensor | None, ...]:
-    x, weight, bias = arguments[7:10]
-    needs = arguments[-3:]
-    return (
-        torch.empty_like(x) if needs[0] else None,
-        weight.new_empty(weight.shape) if needs[1] else None,
-        bias.new_empty(bias.shape) if needs[2] and bias is not None else None,
-    )
+    return fake_head_gradients(*arguments[7:10], *arguments[-3:])

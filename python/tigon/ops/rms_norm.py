@@ -40,6 +40,7 @@ def rms_norm(
 
     Raises:
         RuntimeError: a shape, dtype or device that does not fit, with the values.
+        ValueError: casting is none of these.
     """
     before = rounds_before_weight(casting)
     if torch.is_grad_enabled() and (x.requires_grad or (weight is not None and weight.requires_grad)):
