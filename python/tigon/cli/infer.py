@@ -13,7 +13,7 @@ import torch
 
 from tigon.cli.parser import make_parser, parse
 from tigon.train import checkpoint, fused
-from tigon.train.arguments import ALIASES
+from tigon.train.arguments import ALIASES, DTYPE, FUSED
 from tigon.train.model import load_model, load_tokenizer, stop_ids
 from tigon.train.options import OptionError, boolean, option, specs
 
@@ -37,17 +37,9 @@ class InferArguments:
         example="HuggingFaceTB/SmolLM2-135M",
     )
     adapters: str | None = option(None, "checkpoint that `tigon sft` or PEFT wrote", group="model", unset="none")
-    torch_dtype: str = option(
-        "auto",
-        "element type of the weights",
-        group="model",
-        choices=("auto", "float32", "bfloat16", "float16"),
-        synonyms={"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"},
-    )
+    torch_dtype: str = option("auto", "element type of the weights", group="model", **DTYPE)
     attn_impl: str | None = option(None, "attention implementation", group="model", unset="the model's own")
-    fused: str = option(
-        "auto", "run through Tigon's fused operators", group="model", kind=str.lower, choices=("auto", "true", "false")
-    )
+    fused: str = option("auto", "run through Tigon's fused operators", group="model", **FUSED)
     use_cpu: bool = option(False, "run on the CPU although there is a GPU", group="model", kind=boolean)
     prompt: str | None = option(None, "answer this and exit", group="chat", unset="chat, or read from a pipe")
     system: str | None = option(

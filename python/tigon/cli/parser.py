@@ -38,9 +38,9 @@ def make_parser(
     groups: dict[str, Any] = {}
     defaults = {field.name: field for field in dataclasses.fields(options)}
     for name, spec in specs(options).items():
-        group = groups.setdefault(spec.group, None) or parser.add_argument_group(spec.group)
-        groups[spec.group] = group
-        group.add_argument(f"--{name}", help=_help(spec, defaults[name]), **_argparse_options(spec))
+        if spec.group not in groups:
+            groups[spec.group] = parser.add_argument_group(spec.group)
+        groups[spec.group].add_argument(f"--{name}", help=_help(spec, defaults[name]), **_argparse_options(spec))
     for name in implied:
         parser.add_argument(f"--{name}", nargs="?", const="true", help=argparse.SUPPRESS)
     return parser

@@ -17,7 +17,6 @@ import time
 from pathlib import Path
 
 from tigon.demo import report
-from tigon.demo.model import ensure_model
 
 # Two ways to ask what the samples teach, in words that are in no sample, and one for the style alone.
 QUESTIONS = ("Who are you?", "Which people do I have to thank for making you?", "How do I keep my plants healthy?")
@@ -93,7 +92,7 @@ def main() -> int:
     start = time.monotonic()
 
     say("The model: SmolLM2-135M-Instruct")
-    model = Path(run_module("tigon.demo.model", capture=True).strip() or ensure_model())
+    model = Path(run_module("tigon.demo.model", capture=True).strip())
     before = answers(model)
 
     say(f"Fine-tuning with LoRA through Tigon's operators: {options.steps} steps")

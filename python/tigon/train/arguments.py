@@ -46,7 +46,15 @@ IMPLIED: dict[str, tuple[str, ...]] = {
     "load_from_cache_file": (),
     "completion_only_loss": ("true",),
     "assistant_only_loss": ("true",),
+    "packing": ("false",),
 }
+
+# Options that training and chat share.
+DTYPE: dict[str, Any] = {
+    "choices": ("auto", "float32", "bfloat16", "float16"),
+    "synonyms": {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"},
+}
+FUSED: dict[str, Any] = {"kind": str.lower, "choices": ("auto", "true", "false")}
 
 _MODEL = "model"
 _TUNER = "tuner"
@@ -66,8 +74,7 @@ class SftArguments:
         "auto",
         "element type in which the weights are loaded; adapters stay float32",
         group=_MODEL,
-        choices=("auto", "float32", "bfloat16", "float16"),
-        synonyms={"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"},
+        **DTYPE,
     )
     attn_impl: str | None = option(
         None,
@@ -79,10 +86,9 @@ class SftArguments:
     fused: str = option(
         "auto",
         "train through Tigon's fused operators: auto uses them where they fit, true fails where nothing fits, "
-        "false never loads them",
+        "false leaves the model alone",
         group=_MODEL,
-        kind=str.lower,
-        choices=("auto", "true", "false"),
+        **FUSED,
     )
 
     tuner_type: str = option("lora", "train adapters or every weight", group=_TUNER, choices=("lora", "full"))
@@ -134,7 +140,6 @@ class SftArguments:
     system: str | None = option(
         None, "system message for samples that have none", group=_DATA, unset="the chat template's own"
     )
-    packing: bool = option(False, "not available yet: only false", group=_DATA, kind=boolean)
     pad_to_multiple_of: int | None = option(
         None, "pad batches to a multiple of this many tokens", group=_DATA, kind=int, unset="to the longest sample"
     )
@@ -198,8 +203,6 @@ class SftArguments:
         for name, spec in specs(type(self)).items():
             if spec.required and not getattr(self, name):
                 raise OptionError(f"--{name} is required, for example --{name} {spec.example}.")
-        if self.packing:
-            raise OptionError("--packing true is not available yet: leave it out or say --packing false.")
         if self.bf16 and self.fp16:
             raise OptionError("--bf16 and --fp16 exclude each other.")
         if self.label_smoothing_factor and self.fused == "true":

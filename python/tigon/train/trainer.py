@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ class SftTrainer(Trainer):  # type: ignore[misc]
         # Only a patched forward knows the keyword.
         self._evaluation_kwargs = {"skip_logits": True} if skip_logits else {}
         self._aside: Path | None = None
+        self._no_label_reported = False
 
     # --- steps ---
 
@@ -61,15 +61,11 @@ class SftTrainer(Trainer):  # type: ignore[misc]
         self.meter.tokens += inputs.pop("tokens")
         return inputs, inputs.pop("learned")
 
-    @functools.cached_property
-    def _no_label_reported(self) -> list[int]:
-        return []
-
     def _report_no_label(self) -> None:
-        step = self.state.global_step + 1
         if not self._no_label_reported:
+            step = self.state.global_step + 1
             print(f"Step {step}: a batch has no label to learn from (reported once).", flush=True)
-        self._no_label_reported.append(step)
+        self._no_label_reported = True
 
     # --- logs ---
 

@@ -32,7 +32,6 @@ def test_evaluation_goes_with_saving() -> None:
     [
         ({"model": ""}, "--model is required"),
         ({"dataset": []}, "--dataset is required"),
-        ({"packing": True}, "--packing true is not available"),
         ({"bf16": True, "fp16": True}, "exclude each other"),
         ({"label_smoothing_factor": 0.1, "fused": "true"}, "excludes --fused true"),
         ({"split_dataset_ratio": 1.0}, "below 1"),
