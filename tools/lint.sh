@@ -2,10 +2,9 @@
 # Form, static checks, types, who may import whom. `--fix` rewrites what the formatters can.
 cd "$(dirname "$0")/.." && . tools/common.sh
 
-mapfile -t sources < <(find include src bindings tests/cpp bench examples \
-  -name '*.h' -o -name '*.cuh' -o -name '*.cpp' -o -name '*.cu' 2>/dev/null | sort)
-python_folders=(python tools tests/python)
-[ ! -d bench ] || python_folders+=(bench)
+mapfile -t sources < <(find include src bindings skeleton tests/cpp examples \
+  -name '*.h' -o -name '*.cuh' -o -name '*.cpp' -o -name '*.cu' | sort)
+python_folders=(python skeleton tools tests/python bench)
 
 if [ "${1:-}" = --fix ]; then
   clang-format -i "${sources[@]}"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from tigon.ops.skeleton import skeleton
 from torch import Tensor
 
 from harness import Inputs, Operator, suite
+from tigon.ops.skeleton import skeleton
 
 
 def twin(x: Tensor, weight: Tensor) -> Tensor:
