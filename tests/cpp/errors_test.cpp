@@ -6,7 +6,7 @@
 #include "tigon/ops/rms_norm.h"
 #include "tigon/ops/softmax.h"
 
-// The sentences that a broken call gets: one for every way that the headers name.
+// The sentences that a broken call gets, one of every kind; the tests in Python have the rest.
 namespace tigon {
 namespace {
 

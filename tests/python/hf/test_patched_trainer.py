@@ -15,12 +15,6 @@ from transformers import Trainer, TrainingArguments
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 
-@pytest.fixture(autouse=True)
-def no_guards(monkeypatch):
-    """Trainer scales the loss in place, which the views that guarded outputs are would refuse."""
-    monkeypatch.setenv("TIGON_TEST_GUARDS", "0")
-
-
 def samples(count, length=6):
     generator = torch.Generator().manual_seed(3)
     ids = torch.randint(1, 64, (count, length), generator=generator)
