@@ -114,6 +114,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         "peak_gib": peak / 2**30,
         "loss": losses,
         "grad_norm": norms,
+        "date": time.strftime("%Y-%m-%d"),
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
         "versions": {"torch": torch.__version__},
         "patched": str(report) if report is not None else None,
