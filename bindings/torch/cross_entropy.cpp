@@ -1,19 +1,10 @@
 #include "tigon/ops/cross_entropy.h"
 
 #include "call.h"
+#include "loss.h"
 
 namespace tigon::torch_binding {
 namespace {
-
-CrossEntropyOptions options(std::int64_t ignore_index, double label_smoothing, double z_loss,
-                            double softcap, double logit_scale, std::int64_t reduction) {
-  return {ignore_index,
-          static_cast<float>(label_smoothing),
-          static_cast<float>(z_loss),
-          static_cast<float>(softcap),
-          static_cast<float>(logit_scale),
-          static_cast<Reduction>(reduction)};
-}
 
 std::tuple<TorchTensor, OptionalTensor, OptionalTensor, OptionalTensor, OptionalTensor,
            OptionalTensor>
@@ -22,11 +13,9 @@ cross_entropy_forward(TorchTensor logits, TorchTensor labels, OptionalTensor wei
                       double softcap, double logit_scale, std::int64_t reduction, bool need_z_loss,
                       bool need_accuracy, bool need_lse, bool need_dlogits) {
   Call call("cross_entropy_forward", logits);
-  const auto o = options(ignore_index, label_smoothing, z_loss, softcap, logit_scale, reduction);
-  const auto result = [&]() {
-    return o.reduction == Reduction::none ? call.empty(shape(labels), ScalarType::Float)
-                                          : call.empty({}, ScalarType::Float);
-  };
+  const auto o =
+      cross_entropy_options(ignore_index, label_smoothing, z_loss, softcap, logit_scale, reduction);
+  const auto result = [&]() { return loss_output(call, labels, o.reduction); };
   const TorchTensor loss = result();
   OptionalTensor z;
   OptionalTensor accuracy;
@@ -58,7 +47,7 @@ TorchTensor cross_entropy_backward(TorchTensor dloss, TorchTensor logits, TorchT
   tigon::cross_entropy_backward(
       call.context(), view(dloss), view(logits), view(labels), view(weight), view(lse),
       view(divisor),
-      options(ignore_index, label_smoothing, z_loss, softcap, logit_scale, reduction),
+      cross_entropy_options(ignore_index, label_smoothing, z_loss, softcap, logit_scale, reduction),
       view(dlogits));
   return dlogits;
 }

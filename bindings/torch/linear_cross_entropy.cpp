@@ -1,6 +1,7 @@
 #include "tigon/ops/linear_cross_entropy.h"
 
 #include "call.h"
+#include "loss.h"
 
 namespace tigon::torch_binding {
 namespace {
@@ -8,9 +9,8 @@ namespace {
 LinearCrossEntropyOptions options(std::int64_t ignore_index, double label_smoothing, double z_loss,
                                   double softcap, double logit_scale, std::int64_t reduction,
                                   bool sum_in_float32, std::int64_t chunk_rows) {
-  return {.loss = {ignore_index, static_cast<float>(label_smoothing), static_cast<float>(z_loss),
-                   static_cast<float>(softcap), static_cast<float>(logit_scale),
-                   static_cast<Reduction>(reduction)},
+  return {.loss = cross_entropy_options(ignore_index, label_smoothing, z_loss, softcap, logit_scale,
+                                        reduction),
           .sum_in_float32 = sum_in_float32,
           .chunk_rows = chunk_rows};
 }
@@ -28,34 +28,26 @@ linear_cross_entropy_forward(TorchTensor x, TorchTensor weight, OptionalTensor b
   Call call("linear_cross_entropy_forward", x);
   const auto o = options(ignore_index, label_smoothing, z_loss, softcap, logit_scale, reduction,
                          sum_in_float32, chunk_rows);
-  const auto result = [&]() {
-    return o.loss.reduction == Reduction::none ? call.empty(shape(labels), ScalarType::Float)
-                                               : call.empty({}, ScalarType::Float);
-  };
+  const auto result = [&]() { return loss_output(call, labels, o.loss.reduction); };
   const TorchTensor loss = result();
   OptionalTensor z;
   OptionalTensor accuracy;
   OptionalTensor lse;
   OptionalTensor divisor;
-  OptionalTensor dx;
-  OptionalTensor dweight;
-  OptionalTensor dbias;
   if (need_z_loss) z = result();
   if (need_accuracy) accuracy = result();
   if (need_lse) lse = call.empty(shape(labels), ScalarType::Float);
   if (need_lse && o.loss.reduction == Reduction::mean && !num_items)
     divisor = call.empty({}, ScalarType::Float);
-  if (need_dx) dx = call.like(x);
-  if (need_dweight) dweight = call.empty(shape(weight), weight.scalar_type());
-  if (need_dbias && bias) dbias = call.empty(shape(*bias), bias->scalar_type());
+  const HeadGradients d = head_gradients(call, x, weight, bias, need_dx, need_dweight, need_dbias);
   const LinearCrossEntropyInputs in{view(x),        view(weight),       view(bias),
                                     view(labels),   view(class_weight), view(token_weights),
                                     view(num_items)};
-  const LinearCrossEntropyOutputs out{view(loss),    view(z),  view(accuracy), view(lse),
-                                      view(divisor), view(dx), view(dweight),  view(dbias)};
+  const LinearCrossEntropyOutputs out{view(loss),    view(z),    view(accuracy),  view(lse),
+                                      view(divisor), view(d.dx), view(d.dweight), view(d.dbias)};
   call.reserve(linear_cross_entropy_forward_workspace(call.context(), in, o, out));
   tigon::linear_cross_entropy_forward(call.context(), in, o, out);
-  return {loss, z, accuracy, lse, divisor, dx, dweight, dbias};
+  return {loss, z, accuracy, lse, divisor, d.dx, d.dweight, d.dbias};
 }
 
 std::tuple<OptionalTensor, OptionalTensor, OptionalTensor> linear_cross_entropy_backward(
@@ -67,22 +59,17 @@ std::tuple<OptionalTensor, OptionalTensor, OptionalTensor> linear_cross_entropy_
   Call call("linear_cross_entropy_backward", x);
   const auto o = options(ignore_index, label_smoothing, z_loss, softcap, logit_scale, reduction,
                          sum_in_float32, chunk_rows);
-  OptionalTensor dx;
-  OptionalTensor dweight;
-  OptionalTensor dbias;
-  if (need_dx) dx = call.like(x);
-  if (need_dweight) dweight = call.empty(shape(weight), weight.scalar_type());
-  if (need_dbias && bias) dbias = call.empty(shape(*bias), bias->scalar_type());
+  const HeadGradients d = head_gradients(call, x, weight, bias, need_dx, need_dweight, need_dbias);
   const LinearCrossEntropyInputs in{.x = view(x),
                                     .weight = view(weight),
                                     .bias = view(bias),
                                     .labels = view(labels),
                                     .class_weight = view(class_weight)};
-  const LinearCrossEntropyGradients out{view(dx), view(dweight), view(dbias)};
+  const LinearCrossEntropyGradients out{view(d.dx), view(d.dweight), view(d.dbias)};
   call.reserve(linear_cross_entropy_backward_workspace(call.context(), in, o, out));
   tigon::linear_cross_entropy_backward(call.context(), view(dloss), in, view(lse), view(divisor), o,
                                        out);
-  return {dx, dweight, dbias};
+  return {d.dx, d.dweight, d.dbias};
 }
 
 TorchTensor linear_cross_entropy_scale(TorchTensor dloss, TorchTensor gradient) {

@@ -1,6 +1,7 @@
 #include "tigon/ops/linear_logprob.h"
 
 #include "call.h"
+#include "loss.h"
 
 namespace tigon::torch_binding {
 namespace {
@@ -48,20 +49,15 @@ std::tuple<OptionalTensor, OptionalTensor, OptionalTensor> linear_logprob_backwa
     double logit_scale, std::int64_t chunk_rows, bool need_dx, bool need_dweight, bool need_dbias) {
   Call call("linear_logprob_backward", x);
   const auto o = options(ignore_index, temperature, softcap, logit_scale, chunk_rows);
-  OptionalTensor dx;
-  OptionalTensor dweight;
-  OptionalTensor dbias;
-  if (need_dx) dx = call.like(x);
-  if (need_dweight) dweight = call.empty(shape(weight), weight.scalar_type());
-  if (need_dbias && bias) dbias = call.empty(shape(*bias), bias->scalar_type());
+  const HeadGradients d = head_gradients(call, x, weight, bias, need_dx, need_dweight, need_dbias);
   const LinearLogProbInputs in{view(x), view(weight), view(bias), view(labels)};
   const LinearLogProbUpstream upstream{
       view(dlog_probs), view(dentropy), view(dlog_sum_sq_probs), view(dmean_logits),
       view(lse),        view(entropy),  view(log_sum_sq_probs)};
-  const LinearLogProbGradients out{view(dx), view(dweight), view(dbias)};
+  const LinearLogProbGradients out{view(d.dx), view(d.dweight), view(d.dbias)};
   call.reserve(linear_logprob_backward_workspace(call.context(), in, o, out));
   tigon::linear_logprob_backward(call.context(), upstream, in, o, out);
-  return {dx, dweight, dbias};
+  return {d.dx, d.dweight, d.dbias};
 }
 
 TIGON_TORCH_OPERATOR(linear_logprob_forward,
