@@ -14,7 +14,7 @@ import torch
 import tigon
 from tigon.cli.parser import Parser
 
-_PACKAGES = ("transformers", "peft", "accelerate", "trl", "liger_kernel", "tokenizers", "datasets")
+_PACKAGES = ("transformers", "peft", "accelerate", "trl", "liger_kernel", "tokenizers")
 Row = tuple[str, str, str]
 
 
