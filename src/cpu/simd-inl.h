@@ -214,7 +214,7 @@ HWY_INLINE float max(std::int64_t n, const T* in) {
   return hn::GetLane(hn::MaxOfLanes(d, reduce(n, start, larger, [](Vec v) { return v; }, in)));
 }
 
-/// e^v to 1 ulp; infinite and NaN where it should be, 0 below 2^-125.
+/// e^v to 1.5 ulp; infinite and NaN where it should be, 0 below 2^-125.
 /// v = q ln 2 + r with |r| <= ln 2 / 2: a polynomial gives 2 e^r, the exponent's bits give 2^(q-1),
 /// so that neither leaves the range before their product does.
 HWY_INLINE Vec exp(Vec v) {
