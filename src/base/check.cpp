@@ -13,7 +13,8 @@ void Checker::device(const Tensor& t, std::string_view name) const {
 void Checker::floating(const Tensor& t, std::string_view name, int min_rank) const {
   if (!t) fail(op_, ": ", name, " is missing");
   if (t.rank < min_rank)
-    fail(op_, ": ", name, " must have at least ", min_rank, " axes, got ", shape_string(t));
+    fail(op_, ": ", name, " must have at least ", min_rank, min_rank == 1 ? " axis" : " axes",
+         ", got ", shape_string(t));
   if (!is_floating(t.dtype))
     fail(op_, ": ", name, " must be float32, bfloat16 or float16, got ", to_string(t.dtype));
   for (int i = 0; i < t.rank; ++i)
@@ -45,8 +46,10 @@ void Checker::same_dtype(const Tensor& t, std::string_view name, DType dtype) co
 }
 
 void Checker::vector(const Tensor& t, std::string_view name, DType dtype, std::int64_t size) const {
-  if (!t || t.numel() != size || !t.is_contiguous())
-    fail(op_, ": ", name, " must be ", size, " contiguous elements, got ", shape_string(t));
+  if (!t || t.numel() != size)
+    fail(op_, ": ", name, " must have ", size, " elements, got ", shape_string(t));
+  if (!t.is_contiguous())
+    fail(op_, ": ", name, " must be contiguous, got a strided ", shape_string(t));
   same_dtype(t, name, dtype);
   device(t, name);
 }

@@ -68,12 +68,22 @@ RowView fold_vector(const Tensor& t) {
   return view;
 }
 
-Tensor per_row(const Tensor& values, const Tensor& as) {
-  if (!values) return values;
+namespace {
+
+/// `values` over the leading axes of `as` and a last one of size 1; strides are yet to be set.
+Tensor over_rows(const Tensor& values, const Tensor& as) {
   Tensor t = as;
   t.data = values.data;
   t.dtype = values.dtype;
   t.sizes[t.rank - 1] = 1;
+  return t;
+}
+
+}  // namespace
+
+Tensor per_row(const Tensor& values, const Tensor& as) {
+  if (!values) return values;
+  Tensor t = over_rows(values, as);
   std::int64_t step = 1;
   for (int i = t.rank - 1; i >= 0; --i) {
     t.strides[i] = step;
@@ -84,10 +94,7 @@ Tensor per_row(const Tensor& values, const Tensor& as) {
 
 Tensor column(const Tensor& values, const Tensor& as) {
   if (!values) return values;
-  Tensor t = as;
-  t.data = values.data;
-  t.dtype = values.dtype;
-  t.sizes[t.rank - 1] = 1;
+  Tensor t = over_rows(values, as);
   const bool one = values.numel() == 1;
   for (int i = 0; i < t.rank; ++i) t.strides[i] = one || i >= values.rank ? 0 : values.strides[i];
   return t;

@@ -49,7 +49,7 @@ TEST_F(Errors, Type) {
 TEST_F(Errors, Rank) {
   Buffer scalar(DType::float32, {});
   EXPECT_EQ(rms_norm(scalar.view(), {}, y.view()),
-            "rms_norm_forward: x must have at least 1 axes, got []");
+            "rms_norm_forward: x must have at least 1 axis, got []");
 }
 
 TEST_F(Errors, Device) {
@@ -63,6 +63,18 @@ TEST_F(Errors, NegativeStride) {
   reversed.strides[1] = -1;
   EXPECT_EQ(rms_norm(reversed, {}, y.view()),
             "rms_norm_forward: x must not have negative strides, got -1 on axis 1");
+}
+
+TEST_F(Errors, SizeAndGaps) {
+  Buffer rstd(DType::float32, {3});
+  const auto forward = [&](const Tensor& t) {
+    return error_of([&] { rms_norm_forward(ctx, x.view(), {}, {}, y.view(), t); });
+  };
+  EXPECT_EQ(forward(rstd.view()), "rms_norm_forward: rstd must have 2 elements, got [3]");
+  Tensor gaps = rstd.view();
+  gaps.sizes[0] = 2;
+  gaps.strides[0] = 2;
+  EXPECT_EQ(forward(gaps), "rms_norm_forward: rstd must be contiguous, got a strided [2]");
 }
 
 TEST_F(Errors, Workspace) {

@@ -178,5 +178,5 @@ class GatedCases:
             type(self).call(torch.randn(2, 7))
         with pytest.raises(RuntimeError, match="gate must be float32, bfloat16 or float16, got int64"):
             type(self).call(torch.ones(2, 8, dtype=torch.int64))
-        with pytest.raises(RuntimeError, match=r"gate must have at least 1 axes, got \[\]"):
+        with pytest.raises(RuntimeError, match=r"gate must have at least 1 axis, got \[\]"):
             type(self).call(torch.tensor(1.0))

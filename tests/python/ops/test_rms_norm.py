@@ -145,7 +145,7 @@ def test_errors_name_the_values() -> None:
         tigon.rms_norm(x, torch.ones(4095))
     with pytest.raises(RuntimeError, match="x must be float32, bfloat16 or float16, got int64"):
         tigon.rms_norm(torch.ones(2, 3, dtype=torch.int64))
-    with pytest.raises(RuntimeError, match=r"x must have at least 1 axes, got \[\]"):
+    with pytest.raises(RuntimeError, match=r"x must have at least 1 axis, got \[\]"):
         tigon.rms_norm(torch.tensor(1.0))
     with pytest.raises(ValueError, match="casting must be 'llama' or 'gemma', got 'other'"):
         tigon.rms_norm(x, casting="other")  # type: ignore[arg-type]

@@ -96,5 +96,5 @@ def test_autocast_as_torch(device: str) -> None:
 def test_errors_name_the_values() -> None:
     with pytest.raises(RuntimeError, match="softmax_forward: x must be float32, bfloat16 or float16, got int64"):
         tigon.softmax(torch.ones(2, 3, dtype=torch.int64))
-    with pytest.raises(RuntimeError, match=r"x must have at least 1 axes, got \[\]"):
+    with pytest.raises(RuntimeError, match=r"x must have at least 1 axis, got \[\]"):
         tigon.softmax(torch.tensor(1.0))
