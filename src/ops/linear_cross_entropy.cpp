@@ -30,8 +30,16 @@ LinearHead::Arguments head_arguments(const Inputs& in, const Options& o, const G
           .dbias = out.dbias};
 }
 
-CrossEntropyRows chunk_rows(const LinearHead::Chunk& chunk, const Inputs& in,
-                            const CrossEntropyOptions& o) {
+/// What both directions check.
+void check(const Context& ctx, const char* op, const Inputs& in, const Options& o,
+           const Gradients& out) {
+  LinearHead::check(ctx, op, head_arguments(in, o, out));
+  check_options(op, o.loss);
+  if (in.class_weight) Checker(op, ctx).weight(in.class_weight, "class_weight", in.weight.size(0));
+}
+
+CrossEntropyRows rows_of(const LinearHead::Chunk& chunk, const Inputs& in,
+                         const CrossEntropyOptions& o) {
   CrossEntropyRows p = cross_entropy_rows(o, in.weight.size(0), in.class_weight);
   p.rows = chunk.rows;
   p.logits = chunk.logits;
@@ -77,18 +85,6 @@ struct Backward {
   Tensor dloss, lse;
 };
 
-void check(const Context& ctx, const Inputs& in, const Options& o, const Outputs& out) {
-  const Checker check(kForward, ctx);
-  LinearHead::check(ctx, kForward, head_arguments(in, o, {out.dx, out.dweight, out.dbias}));
-  check_options(kForward, o.loss);
-  if (in.class_weight) check.weight(in.class_weight, "class_weight", in.weight.size(0));
-  if (in.token_weights) check.column(in.token_weights, "token_weights", in.x, "x");
-  if (in.num_items) check.scalar(in.num_items, "num_items");
-  if (in.num_items && o.loss.reduction != Reduction::mean)
-    fail(kForward, ": num_items is given but reduction is not mean");
-  check_results(check, kForward, out, row_count(in.x), o.loss.reduction);
-}
-
 }  // namespace
 
 void linear_cross_entropy_forward(const Context& ctx, const Inputs& in, const Options& o,
@@ -112,7 +108,7 @@ void linear_cross_entropy_forward(const Context& ctx, const Inputs& in, const Op
   if (f.divisor && !in.num_items) launch(reducing, kForward, counting(sums, f.divisor));
 
   f.head.for_each_chunk([&](const LinearHead::Chunk& chunk) {
-    CrossEntropyForward p{.in = chunk_rows(chunk, in, o.loss),
+    CrossEntropyForward p{.in = rows_of(chunk, in, o.loss),
                           .row_weight = column_view(f.token_weights, chunk.first),
                           .divisor = scalar(f.divisor),
                           .loss = column_view(f.loss, chunk.first),
@@ -135,24 +131,30 @@ void linear_cross_entropy_forward(const Context& ctx, const Inputs& in, const Op
 
 std::size_t linear_cross_entropy_forward_workspace(const Context& ctx, const Inputs& in,
                                                    const Options& o, const Outputs& out) {
-  check(ctx, in, o, out);
+  check(ctx, kForward, in, o, {out.dx, out.dweight, out.dbias});
+  const Checker checker(kForward, ctx);
+  if (in.token_weights) checker.column(in.token_weights, "token_weights", in.x, "x");
+  if (in.num_items) checker.scalar(in.num_items, "num_items");
+  if (in.num_items && o.loss.reduction != Reduction::mean)
+    fail(kForward, ": num_items is given but reduction is not mean");
+  check_results(checker, kForward, out, row_count(in.x), o.loss.reduction);
   return Forward(without_workspace(ctx), in, o, out).arena.bytes();
 }
 
 void linear_cross_entropy_backward(const Context& ctx, const Tensor& dloss, const Inputs& in,
                                    const Tensor& lse, const Tensor& divisor, const Options& o,
                                    const Gradients& out) {
-  Checker check(kBackward, ctx);
-  check.workspace(linear_cross_entropy_backward_workspace(ctx, in, o, out));
-  check.column(dloss, "dloss", in.x, "x");
-  check.vector(lse, "lse", DType::float32, row_count(in.x));
-  if (divisor) check.scalar(divisor, "divisor");
+  const Checker checker(kBackward, ctx);
+  checker.workspace(linear_cross_entropy_backward_workspace(ctx, in, o, out));
+  checker.column(dloss, "dloss", in.x, "x");
+  checker.vector(lse, "lse", DType::float32, row_count(in.x));
+  if (divisor) checker.scalar(divisor, "divisor");
   Backward b(ctx, in, o, out);
   b.head.select();
   b.head.gather(dloss, b.dloss);
   b.head.gather(lse, b.lse);
   b.head.for_each_chunk([&](const LinearHead::Chunk& chunk) {
-    const CrossEntropyBackward p{.in = chunk_rows(chunk, in, o.loss),
+    const CrossEntropyBackward p{.in = rows_of(chunk, in, o.loss),
                                  .dloss = column_view(b.dloss, chunk.first),
                                  .lse = column_view(b.lse, chunk.first),
                                  .divisor = scalar(divisor),
@@ -163,10 +165,7 @@ void linear_cross_entropy_backward(const Context& ctx, const Tensor& dloss, cons
 
 std::size_t linear_cross_entropy_backward_workspace(const Context& ctx, const Inputs& in,
                                                     const Options& o, const Gradients& out) {
-  LinearHead::check(ctx, kBackward, head_arguments(in, o, out));
-  check_options(kBackward, o.loss);
-  if (in.class_weight)
-    Checker(kBackward, ctx).weight(in.class_weight, "class_weight", in.weight.size(0));
+  check(ctx, kBackward, in, o, out);
   return Backward(without_workspace(ctx), in, o, out).arena.bytes();
 }
 
