@@ -15,7 +15,7 @@ from tigon.cli.parser import make_parser, parse
 from tigon.train import checkpoint, fused
 from tigon.train.arguments import ALIASES, DTYPE, FUSED
 from tigon.train.model import load_model, load_tokenizer, stop_ids
-from tigon.train.options import OptionError, boolean, option, specs
+from tigon.train.options import OptionError, boolean, check_ranges, option, specs
 
 _DESCRIPTION = """\
 Chat with a model, with or without an adapter.
@@ -45,10 +45,14 @@ class InferArguments:
     system: str | None = option(
         None, "system message", group="chat", unset="as in training, else the chat template's own"
     )
-    max_new_tokens: int = option(512, "longest answer in tokens", group="chat", kind=int)
-    temperature: float = option(0.0, "0 takes the likeliest token, more is more varied", group="chat", kind=float)
-    top_p: float = option(1.0, "sample from the likeliest tokens of this total probability", group="chat", kind=float)
-    seed: int = option(42, "seed of the sampling", group="chat", kind=int)
+    max_new_tokens: int = option(512, "longest answer in tokens", group="chat", kind=int, least=1)
+    temperature: float = option(
+        0.0, "0 takes the likeliest token, more is more varied", group="chat", kind=float, least=0
+    )
+    top_p: float = option(
+        1.0, "sample from the likeliest tokens of this total probability", group="chat", kind=float, least=0, most=1
+    )
+    seed: int = option(42, "seed of the sampling", group="chat", kind=int, least=0)
 
 
 class Chat:
@@ -108,11 +112,22 @@ def _completed(args: InferArguments) -> InferArguments:
     saved = checkpoint.saved_arguments(folder) if folder.is_dir() else {}
     if args.adapters is not None:
         if not (folder / "adapter_config.json").is_file():
-            raise OptionError(f"--adapters {args.adapters}: there is no adapter_config.json.")
+            raise OptionError(f"--adapters {args.adapters}: {_instead_of_adapter(folder)}.")
         config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
         base = args.model or saved.get("model") or config.get("base_model_name_or_path")
         args = dataclasses.replace(args, model=base)
     return dataclasses.replace(args, system=args.system or saved.get("system"))
+
+
+def _instead_of_adapter(folder: Path) -> str:
+    """What a folder without adapter_config.json is, and what was meant."""
+    if not folder.is_dir():
+        return "there is no such folder"
+    if saved := checkpoint.checkpoints(folder):
+        return f"this is a run; name one of its checkpoints, for example {saved[-1]}"
+    if (folder / "config.json").is_file():
+        return "this is a whole model; say --model"
+    return "there is no adapter_config.json"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -120,6 +135,7 @@ def main(argv: Sequence[str]) -> int:
     aliases = {name: target for name, target in ALIASES.items() if target in specs(InferArguments)}
     aliases["adapter_name_or_path"] = "adapters"
     args = InferArguments(**parse(parser, InferArguments, argv, aliases=aliases, implied={}))
+    check_ranges(args)
     for stream in (sys.stdin, sys.stdout):  # text is UTF-8 whatever the locale says
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

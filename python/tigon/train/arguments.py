@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
-from tigon.train.options import OptionError, boolean, option, specs
+from tigon.train.options import OptionError, boolean, check_ranges, option, specs
 
 # Names that users of TRL, LLaMA-Factory and older ms-swift know; the value is the name used here.
 ALIASES = {
@@ -92,9 +92,11 @@ class SftArguments:
     )
 
     tuner_type: str = option("lora", "train adapters or every weight", group=_TUNER, choices=("lora", "full"))
-    lora_rank: int = option(8, "rank of the adapters; more rank, more capacity and memory", group=_TUNER, kind=int)
-    lora_alpha: int = option(32, "the adapter's output is scaled by alpha / rank", group=_TUNER, kind=int)
-    lora_dropout: float = option(0.05, "dropout on the adapter's input", group=_TUNER, kind=float)
+    lora_rank: int = option(
+        8, "rank of the adapters; more rank, more capacity and memory", group=_TUNER, kind=int, least=1
+    )
+    lora_alpha: int = option(32, "the adapter's output is scaled by alpha / rank", group=_TUNER, kind=int, least=1)
+    lora_dropout: float = option(0.05, "dropout on the adapter's input", group=_TUNER, kind=float, least=0, below=1)
     target_modules: list[str] = option(
         ["all-linear"],
         "module names that get an adapter, or all-linear (every linear layer but the head)",
@@ -119,10 +121,15 @@ class SftArguments:
     )
     val_dataset: list[str] = option([], "files to evaluate on, same formats", group=_DATA, many=True)
     split_dataset_ratio: float = option(
-        0.0, "share of --dataset held out for evaluation when there is no --val_dataset", group=_DATA, kind=float
+        0.0,
+        "share of --dataset held out for evaluation when there is no --val_dataset",
+        group=_DATA,
+        kind=float,
+        least=0,
+        below=1,
     )
     max_length: int | None = option(
-        None, "longest sample in tokens", group=_DATA, kind=int, unset="what the model allows", example="2048"
+        None, "longest sample in tokens", group=_DATA, kind=int, least=1, unset="what the model allows", example="2048"
     )
     truncation_strategy: str = option(
         "delete",
@@ -141,34 +148,40 @@ class SftArguments:
         None, "system message for samples that have none", group=_DATA, unset="the chat template's own"
     )
     pad_to_multiple_of: int | None = option(
-        None, "pad batches to a multiple of this many tokens", group=_DATA, kind=int, unset="to the longest sample"
+        None,
+        "pad batches to a multiple of this many tokens",
+        group=_DATA,
+        kind=int,
+        least=1,
+        unset="to the longest sample",
     )
-    dataloader_num_workers: int = option(0, "processes that prepare batches", group=_DATA, kind=int)
+    dataloader_num_workers: int = option(0, "processes that prepare batches", group=_DATA, kind=int, least=0)
 
-    per_device_train_batch_size: int = option(1, "samples per device and forward pass", group=_OPTIM, kind=int)
-    per_device_eval_batch_size: int = option(1, "the same in evaluation", group=_OPTIM, kind=int)
+    per_device_train_batch_size: int = option(1, "samples per device and forward pass", group=_OPTIM, kind=int, least=1)
+    per_device_eval_batch_size: int = option(1, "the same in evaluation", group=_OPTIM, kind=int, least=1)
     gradient_accumulation_steps: int | None = option(
         None,
         "forward passes per optimiser step",
         group=_OPTIM,
         kind=int,
+        least=1,
         unset="so many that a step sees 16 samples",
     )
     learning_rate: float | None = option(
-        None, "peak learning rate", group=_OPTIM, kind=float, unset="1e-4 for lora, 1e-5 for full"
+        None, "peak learning rate", group=_OPTIM, kind=float, least=0, unset="1e-4 for lora, 1e-5 for full"
     )
     lr_scheduler_type: str = option("cosine", "schedule: cosine, linear, constant, ...", group=_OPTIM)
-    warmup_ratio: float = option(0.0, "share of the steps that warm up", group=_OPTIM, kind=float)
-    weight_decay: float = option(0.1, "AdamW weight decay", group=_OPTIM, kind=float)
-    adam_beta1: float = option(0.9, "AdamW first moment decay", group=_OPTIM, kind=float)
-    adam_beta2: float = option(0.95, "AdamW second moment decay", group=_OPTIM, kind=float)
-    adam_epsilon: float = option(1e-8, "AdamW epsilon", group=_OPTIM, kind=float)
-    max_grad_norm: float = option(1.0, "gradients are clipped to this norm", group=_OPTIM, kind=float)
+    warmup_ratio: float = option(0.0, "share of the steps that warm up", group=_OPTIM, kind=float, least=0, most=1)
+    weight_decay: float = option(0.1, "AdamW weight decay", group=_OPTIM, kind=float, least=0)
+    adam_beta1: float = option(0.9, "AdamW first moment decay", group=_OPTIM, kind=float, least=0, below=1)
+    adam_beta2: float = option(0.95, "AdamW second moment decay", group=_OPTIM, kind=float, least=0, below=1)
+    adam_epsilon: float = option(1e-8, "AdamW epsilon", group=_OPTIM, kind=float, least=0)
+    max_grad_norm: float = option(1.0, "gradients are clipped to this norm", group=_OPTIM, kind=float, least=0)
     label_smoothing_factor: float = option(
-        0.0, "label smoothing; computed by the Trainer from whole logits", group=_OPTIM, kind=float
+        0.0, "label smoothing; computed by the Trainer from whole logits", group=_OPTIM, kind=float, least=0, most=1
     )
     optim: str = option("adamw_torch_fused", "any optimiser name of transformers", group=_OPTIM)
-    num_train_epochs: float = option(3.0, "passes over the data", group=_OPTIM, kind=float)
+    num_train_epochs: float = option(3.0, "passes over the data", group=_OPTIM, kind=float, least=0)
     max_steps: int = option(-1, "optimiser steps; overrides the epochs when positive", group=_OPTIM, kind=int)
     gradient_checkpointing: bool = option(
         True, "recompute activations in backward: much less memory, about a third more time", group=_OPTIM, kind=boolean
@@ -178,12 +191,16 @@ class SftArguments:
 
     output_dir: str = option("output", "where runs are written", group=_RUN)
     add_version: bool = option(True, "write each run to its own vN-DATE-TIME folder", group=_RUN, kind=boolean)
-    logging_steps: int = option(5, "steps between two log lines", group=_RUN, kind=int)
-    save_steps: int = option(500, "steps between two checkpoints; the last step always saves", group=_RUN, kind=int)
-    eval_steps: int | None = option(
-        None, "steps between two evaluations", group=_RUN, kind=int, unset="as --save_steps"
+    logging_steps: int = option(5, "steps between two log lines", group=_RUN, kind=int, least=1)
+    save_steps: int = option(
+        500, "steps between two checkpoints; the last step always saves", group=_RUN, kind=int, least=1
     )
-    save_total_limit: int | None = option(None, "checkpoints to keep", group=_RUN, kind=int, unset="all", example="2")
+    eval_steps: int | None = option(
+        None, "steps between two evaluations", group=_RUN, kind=int, least=1, unset="as --save_steps"
+    )
+    save_total_limit: int | None = option(
+        None, "checkpoints to keep", group=_RUN, kind=int, least=1, unset="all", example="2"
+    )
     resume_from_checkpoint: str | None = option(
         None,
         "checkpoint or run folder to go on from, or true for the newest run in --output_dir; other flags may be "
@@ -194,7 +211,7 @@ class SftArguments:
     )
     report_to: list[str] = option(["tensorboard"], "tensorboard, wandb, swanlab, ... or none", group=_RUN, many=True)
     run_name: str | None = option(None, "name shown by the reporting tools", group=_RUN)
-    seed: int = option(42, "seed of data order, dropout and adapter initialisation", group=_RUN, kind=int)
+    seed: int = option(42, "seed of data order, dropout and adapter initialisation", group=_RUN, kind=int, least=0)
     use_cpu: bool = option(False, "train on the CPU although there is a GPU", group=_RUN, kind=boolean)
     ddp_backend: str | None = option(None, "gloo, nccl, ...", group=_RUN, unset="chosen by device")
 
@@ -209,11 +226,7 @@ class SftArguments:
             raise OptionError(
                 "--label_smoothing_factor takes whole logits and so excludes --fused true: say --fused auto."
             )
-        if not 0 <= self.split_dataset_ratio < 1:
-            raise OptionError(f"--split_dataset_ratio must be at least 0 and below 1, got {self.split_dataset_ratio}.")
-        for name in ("lora_rank", "logging_steps", "save_steps", "per_device_train_batch_size"):
-            if getattr(self, name) < 1:
-                raise OptionError(f"--{name} must be at least 1, got {getattr(self, name)}.")
+        check_ranges(self)
         changes: dict[str, Any] = {}
         if self.learning_rate is None:
             changes["learning_rate"] = 1e-4 if self.tuner_type == "lora" else 1e-5

@@ -38,6 +38,10 @@ class Spec:
     # How an unset (None) default reads in the help.
     unset: str = "not set"
     required: bool = False
+    # The range of a number.
+    least: float | None = None
+    most: float | None = None
+    below: float | None = None
 
     def one(self, value: object) -> Any:
         """Convert one value that came from the command line (text) or from YAML or JSON (maybe typed already)."""
@@ -63,6 +67,19 @@ class Spec:
             raise OptionError(f"takes one value, got {value!r}")
         return self.one(value)
 
+    def check_range(self, value: Any) -> None:
+        if value is None:
+            return
+        limits: list[tuple[str, bool]] = []  # NaN is within none
+        if self.least is not None:
+            limits.append((f"at least {self.least:g}", value >= self.least))
+        if self.most is not None:
+            limits.append((f"at most {self.most:g}", value <= self.most))
+        if self.below is not None:
+            limits.append((f"below {self.below:g}", value < self.below))
+        if not all(within for _, within in limits):
+            raise OptionError(f"must be {' and '.join(words for words, _ in limits)}, got {value}")
+
 
 def option(default: T, help: str, **spec: Any) -> T:
     """A dataclass field that carries its Spec; a list default is copied for each instance."""
@@ -75,3 +92,12 @@ def option(default: T, help: str, **spec: Any) -> T:
 def specs(cls: type) -> dict[str, Spec]:
     """The options of a dataclass, by name, in the order in which they are declared."""
     return {f.name: f.metadata["spec"] for f in dataclasses.fields(cls) if "spec" in f.metadata}
+
+
+def check_ranges(options: object) -> None:
+    """Refuse numbers that are out of their option's range, wherever they came from."""
+    for name, spec in specs(type(options)).items():
+        try:
+            spec.check_range(getattr(options, name))
+        except OptionError as error:
+            raise OptionError(f"--{name} {error}.") from None

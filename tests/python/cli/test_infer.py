@@ -101,5 +101,15 @@ def test_mistakes(tmp_path: Path) -> None:
         infer.main([])
     with pytest.raises(OptionError, match=r"no adapter_config\.json"):
         infer.main(["--adapters", str(tmp_path), "--prompt", "x"])
+    with pytest.raises(OptionError, match="no such folder"):
+        infer.main(["--adapters", str(tmp_path / "none"), "--prompt", "x"])
+    with pytest.raises(OptionError, match="--top_p must be at least 0 and at most 1, got 5"):
+        infer.main(["--model", str(tmp_path), "--top_p", "5"])
+    (tmp_path / "config.json").touch()
+    with pytest.raises(OptionError, match="a whole model; say --model"):
+        infer.main(["--adapters", str(tmp_path), "--prompt", "x"])
+    (tmp_path / "checkpoint-20").mkdir()
+    with pytest.raises(OptionError, match=r"this is a run; .*checkpoint-20"):
+        infer.main(["--adapters", str(tmp_path), "--prompt", "x"])
     with pytest.raises(OptionError, match="Did you mean --prompt"):
         infer.main(["--pormpt", "x"])

@@ -35,7 +35,12 @@ def test_evaluation_goes_with_saving() -> None:
         ({"bf16": True, "fp16": True}, "exclude each other"),
         ({"label_smoothing_factor": 0.1, "fused": "true"}, "excludes --fused true"),
         ({"split_dataset_ratio": 1.0}, "below 1"),
-        ({"lora_rank": 0}, "--lora_rank must be at least 1"),
+        ({"lora_rank": 0}, "--lora_rank must be at least 1, got 0"),
+        ({"lora_dropout": 1.0}, "--lora_dropout must be at least 0 and below 1, got 1.0"),
+        ({"warmup_ratio": 2.0}, "--warmup_ratio must be at least 0 and at most 1, got 2.0"),
+        ({"learning_rate": float("nan")}, "--learning_rate must be at least 0, got nan"),
+        ({"max_length": 0}, "--max_length must be at least 1, got 0"),
+        ({"gradient_accumulation_steps": 0}, "--gradient_accumulation_steps must be at least 1, got 0"),
     ],
 )
 def test_refused(values: dict[str, object], message: str) -> None:
