@@ -17,7 +17,8 @@ def read_rows(source: str) -> list[Row]:
     """Rows of `PATH` or of the first N samples of `PATH#N`."""
     path, count = _split_count(source)
     if not path.is_file():
-        raise OptionError(f"--dataset {source}: there is no file {path}.")
+        what = "is a folder; name the files in it" if path.is_dir() else "is no file"
+        raise OptionError(f"--dataset {source}: {path} {what}.")
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
         raise OptionError(f"--dataset {source}: {path.suffix or 'no'} suffix; known are {', '.join(_READERS)}.")
@@ -83,7 +84,10 @@ def _read_parquet(path: Path) -> list[Row]:
         import pyarrow.parquet
     except ImportError:
         raise OptionError(f"reading {path} needs the package pyarrow.") from None
-    rows: list[Row] = pyarrow.parquet.read_table(path).to_pylist()
+    try:
+        rows: list[Row] = pyarrow.parquet.read_table(path).to_pylist()
+    except (OSError, pyarrow.ArrowException) as error:
+        raise OptionError(f"{path}: not Parquet ({str(error).splitlines()[0]}).") from None
     return rows
 
 

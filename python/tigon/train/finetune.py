@@ -165,5 +165,6 @@ def _finish(trainer: SftTrainer, log: callbacks.RunLog, interrupt: Interrupt, fu
     if interrupt.received is not None:
         say(f"Stopped by {interrupt.received.name}. Go on with: tigon sft --resume_from_checkpoint {folder}")
     elif result.checkpoint is not None:
-        say(f"Done. Chat with it: tigon infer --adapters {result.checkpoint}")
+        what = "adapters" if (result.checkpoint / "adapter_config.json").is_file() else "model"
+        say(f"Done. Chat with it: tigon infer --{what} {result.checkpoint}")
     return result

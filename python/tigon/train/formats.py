@@ -87,8 +87,11 @@ def _string(value: object) -> str:
 
 
 def _list(value: object) -> list[Any]:
-    if isinstance(value, str):  # a CSV cell
-        value = json.loads(value)
+    if isinstance(text := value, str):  # a CSV cell
+        try:
+            value = json.loads(text)
+        except json.JSONDecodeError:
+            raise TypeError(f"expected a list of turns, got the text {text[:40]!r}") from None
     if not isinstance(value, list):
         raise TypeError(f"expected a list of turns, got {type(value).__name__}")
     return value

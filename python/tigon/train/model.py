@@ -40,12 +40,17 @@ def load_model(path: str, *, dtype: str = "auto", attn_impl: str | None = None) 
 
 
 def _from_pretrained(factory: Any, path: str, **options: Any) -> Any:
-    if (path.startswith((".", "/", "~")) or path.count("/") > 1) and not os.path.isdir(os.path.expanduser(path)):
+    from safetensors import SafetensorError
+
+    local = os.path.isdir(os.path.expanduser(path))
+    if (path.startswith((".", "/", "~")) or path.count("/") > 1) and not local:
         raise OptionError(f"--model {path}: there is no such folder.")
     try:
         return factory.from_pretrained(os.path.expanduser(path), **options)
-    except (OSError, ValueError) as error:  # ValueError: written by another version of transformers, say
-        raise OptionError(f"--model {path}: {str(error).splitlines()[0]}") from error
+    # ValueError: written by another version of transformers, say. SafetensorError: cut off.
+    except (OSError, ValueError, SafetensorError) as error:
+        where = "" if local else "no folder of this name, and on the hub: "
+        raise OptionError(f"--model {path}: {where}{str(error).splitlines()[0]}") from error
 
 
 def stop_ids(model: Any) -> list[int]:

@@ -66,7 +66,7 @@ def test_plain_text_must_be_asked_for() -> None:
         ([{"query": "a", "response": "b"}, {"query": "a"}], "sample 2: .*missing column 'response'"),
         ([{"query": "a", "response": 3}], "sample 1.*expected text, got int"),
         ([{"conversations": [{"from": "martian", "value": "x"}]}], "unknown role 'martian'"),
-        ([{"messages": "not json"}], "sample 1"),
+        ([{"messages": "not json"}], "sample 1: not messages .*a list of turns, got the text 'not json'"),
     ],
 )
 def test_unusable_rows_are_named(rows: list[dict[str, object]], message: str) -> None:
@@ -89,6 +89,9 @@ def test_files_hold_the_same_rows(tmp_path: Path) -> None:
     pa = pytest.importorskip("pyarrow")
     pytest.importorskip("pyarrow.parquet").write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
     assert read_rows(str(tmp_path / "a.parquet")) == rows
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1")
+    with pytest.raises(OptionError, match=r"broken\.parquet: not Parquet \("):
+        read_rows(str(tmp_path / "broken.parquet"))
 
 
 def test_count_takes_the_first_samples(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM
 
 from tigon.train import OptionError, SftArguments, checkpoint, finetune, sft
 from tigon.train.finetune import SftResult
+from tigon.train.model import load_model
 from tigon.train.trainer import SftTrainer
 
 DROPOUT = 0.3
@@ -209,17 +210,26 @@ def test_a_signal_finishes_the_step_and_saves(
     assert losses(resumed) == losses(unsaved)
 
 
-def test_full_tuning(model_dir: Path, data: Path, tmp_path: Path) -> None:
+def test_full_tuning(model_dir: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     common = {"tuner_type": "full", "max_steps": 4, "save_steps": 2, "gradient_checkpointing": True}
     args = arguments(model_dir, data, tmp_path, save_total_limit=1, **common)
     whole = sft(args)
     assert [path.name for path in checkpoint.checkpoints(whole.run)] == ["checkpoint-4"]
+    assert f"tigon infer --model {whole.checkpoint}" in capsys.readouterr().out
     AutoModelForCausalLM.from_pretrained(whole.checkpoint)
     shutil.rmtree(whole.run / "checkpoint-4")
     half = sft(arguments(model_dir, data, tmp_path, **common))
     shutil.rmtree(half.run / "checkpoint-4")
     args.resume_from_checkpoint = str(half.run)
     assert losses(sft(args)) == losses(whole)
+
+
+def test_a_model_that_is_not_whole_is_named(model_dir: Path, tmp_path: Path) -> None:
+    broken = shutil.copytree(model_dir, tmp_path / "broken")
+    weights = broken / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-8])
+    with pytest.raises(OptionError, match=f"--model {broken}: "):
+        load_model(str(broken))
 
 
 def test_changed_flags_are_reported(
@@ -264,6 +274,7 @@ def test_versions_count_up(model_dir: Path, data: Path, tmp_path: Path) -> None:
     ("values", "message"),
     [
         ({"model": "./absent"}, "--model ./absent: there is no such folder"),
+        ({"dataset": ["."]}, "is a folder; name the files in it"),
         ({"target_modules": ["no_such"]}, "--target_modules no_such"),
         ({"max_length": 8}, "no sample is left"),
         ({"lr_scheduler_type": "cosin"}, "cosin"),
