@@ -15,24 +15,6 @@ namespace {
 
 // --- one row ------------------------------------------------------------------------------------
 
-/// What a thread knows of the label of its row; rows past the end count as ignored.
-struct Label {
-  std::int64_t value;
-  bool counts;  // not ignored
-  bool known;   // counts, and lies in the vocabulary
-
-  __device__ __forceinline__ Label(const CrossEntropyRows& in, std::int64_t row, bool active) {
-    value = active ? load_integer(in.labels, in.labels.offset(in.rows, row)) : 0;
-    counts = active && value != in.ignore_index;
-    known = counts && value >= 0 && value < in.cols;
-  }
-};
-
-template <class T>
-__device__ __forceinline__ T* row_of(const RowView& view, const RowSpace& rows, std::int64_t row) {
-  return static_cast<T*>(view.data) + view.offset(rows, row);
-}
-
 /// Largest x and sum of exp(x - largest), in one reading. The start is finite, so that rows of
 /// -Inf need no special care: exp(-Inf - start) is 0, and NaN and +Inf still give NaN.
 struct OnlineSum {
@@ -86,33 +68,6 @@ struct Gradient {
     }
   }
 };
-
-/// Stores W values at `col` of a row whose alignment may differ from that of the row swept.
-template <class T, int W>
-__device__ __forceinline__ void store_at(const RowView& view, T* row, std::int64_t col,
-                                         bool together, const float (&x)[W]) {
-  if constexpr (W == 1) {
-    store(row + col * view.col_stride, x);
-  } else if (together) {
-    store_streaming(row + col, x);
-  } else {
-#pragma unroll
-    for (int i = 0; i < W; ++i) row[col + i] = from_float<T>(x[i]);
-  }
-}
-
-template <class T>
-__device__ __forceinline__ bool same_alignment(const T* a, const T* b) {
-  return (reinterpret_cast<std::uintptr_t>(a) - reinterpret_cast<std::uintptr_t>(b)) % 16 == 0;
-}
-
-template <class T, int N>
-__device__ __forceinline__ void write_zeros(const RowView& view, T* row, std::int64_t cols) {
-  RowSweep<T, N>(row, cols).visit([&](auto width, std::int64_t col) {
-    const float zeros[width.value] = {};
-    store_at(view, row, col, true, zeros);
-  });
-}
 
 template <class T, int N>
 __device__ __forceinline__ void write_gradient(const CrossEntropyRows& in, const Gradient& g,

@@ -56,25 +56,21 @@ __global__ void __launch_bounds__(1024) forward(const LogProbForward p) {
        first < p.rows.count; first += step) {
     const std::int64_t row = first + threadIdx.y;
     const bool active = row < p.rows.count;
-    const std::int64_t label =
-        active ? load_integer(p.labels, p.labels.offset(p.rows, row)) : p.ignore_index;
-    const bool counts = active && label != p.ignore_index;
-    const bool known = counts && label >= 0 && label < p.cols;
-    const T* z =
-        counts ? static_cast<const T*>(p.logits.data) + p.logits.offset(p.rows, row) : nullptr;
+    const Label label(p, row, active);
+    const T* z = active ? row_of<const T>(p.logits, p.rows, row) : nullptr;
     float at_label[1] = {NAN};
-    if (known) load_logits(p, z, label, at_label);
+    if (label.known) load_logits(p, z, label.value, at_label);
     Moments moments;
     float total = 0.0F;   // of x
     float beaten = 0.0F;  // 1 when another class comes before the label
-    RowSweep<T, N>(z, counts ? p.cols : 0).visit([&](auto width, std::int64_t col) {
+    RowSweep<T, N>(z, label.counts ? p.cols : 0).visit([&](auto width, std::int64_t col) {
       float x[width.value];
       load_logits(p, z, col, x);
       moments.add(x);
 #pragma unroll
       for (int i = 0; i < width.value; ++i) {
         total += x[i];
-        if (x[i] > at_label[0] || (x[i] == at_label[0] && col + i < label)) beaten = 1.0F;
+        if (x[i] > at_label[0] || (x[i] == at_label[0] && col + i < label.value)) beaten = 1.0F;
       }
     });
     moments.shift_to(reduce_row(moments.largest, blockDim.x, shared, Max()));
@@ -90,14 +86,14 @@ __global__ void __launch_bounds__(1024) forward(const LogProbForward p) {
     if (p.is_top1) beaten = reduce_row(beaten, blockDim.x, shared, Max());
     if (!active || threadIdx.x > 0) continue;
     const auto put = [&](const RowView& view, float v) {
-      if (view) at_row(view, p.rows, row) = counts ? v : 0.0F;
+      if (view) at_row(view, p.rows, row) = label.counts ? v : 0.0F;
     };
     put(p.lse, moments.largest + log_sum);
     put(p.log_prob, at_label[0] - moments.largest - log_sum);
     put(p.entropy, entropy);
     put(p.log_sum_sq_probs, log_sum_sq);
     put(p.mean_logit, total / static_cast<float>(p.cols));
-    put(p.is_top1, known ? 1.0F - beaten : 0.0F);
+    put(p.is_top1, label.known ? 1.0F - beaten : 0.0F);
   }
 }
 
@@ -110,11 +106,14 @@ __global__ void __launch_bounds__(1024) backward(const LogProbBackward p) {
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
   for (std::int64_t row = blockIdx.x * static_cast<std::int64_t>(blockDim.y) + threadIdx.y;
        row < p.rows.count; row += step) {
+    const Label label(p, row, true);
+    T* out = row_of<T>(p.dlogits, p.rows, row);
+    if (!label.counts) {
+      write_zeros<T, N>(p.dlogits, out, p.cols);
+      continue;
+    }
     const auto get = [&](const RowView& view) { return view ? at_row(view, p.rows, row) : 0.0F; };
-    const std::int64_t label = load_integer(p.labels, p.labels.offset(p.rows, row));
-    const bool counts = label != p.ignore_index;
-    const bool known = label >= 0 && label < p.cols;
-    const float a = known ? get(p.dlog_prob) : NAN;
+    const float a = label.known ? get(p.dlog_prob) : NAN;
     const float h = get(p.dentropy);
     const float s = get(p.dlog_sum_sq_probs);
     const float entropy = get(p.entropy);
@@ -122,30 +121,22 @@ __global__ void __launch_bounds__(1024) backward(const LogProbBackward p) {
     const float mean = get(p.dmean_logit) / static_cast<float>(p.cols);
     const float lse = get(p.lse);
     const float slope = p.map.slope();
-    const T* z = static_cast<const T*>(p.logits.data) + p.logits.offset(p.rows, row);
-    T* out = static_cast<T*>(p.dlogits.data) + p.dlogits.offset(p.rows, row);
+    const T* z = row_of<const T>(p.logits, p.rows, row);
+    const bool together = same_alignment(z, out);
     RowSweep<T, N>(z, p.cols).visit([&](auto width, std::int64_t col) {
-      constexpr int W = width.value;
-      float x[W] = {};
-      if (counts) {
-        load_logits(p, z, col, x);
+      float x[width.value];
+      load_logits(p, z, col, x);
 #pragma unroll
-        for (int i = 0; i < W; ++i) {
-          const float log_q = x[i] - lse;
-          const float q = __expf(log_q);
-          const float f = a + 2.0F * s + h * (log_q + entropy) - squares * q;
-          float g = mean - (q == 0.0F ? 0.0F : q * f);
-          if (col + i == label) g += a;
-          const float t = x[i] / p.map.outer;
-          x[i] = g * slope * (p.map.inner == 0.0F ? 1.0F : 1.0F - t * t);
-        }
+      for (int i = 0; i < width.value; ++i) {
+        const float log_q = x[i] - lse;
+        const float q = __expf(log_q);
+        const float f = a + 2.0F * s + h * (log_q + entropy) - squares * q;
+        float g = mean - (q == 0.0F ? 0.0F : q * f);
+        if (col + i == label.value) g += a;
+        const float t = x[i] / p.map.outer;
+        x[i] = g * slope * (p.map.inner == 0.0F ? 1.0F : 1.0F - t * t);
       }
-      if (W == 1) {
-        store(out + col * p.dlogits.col_stride, x);
-      } else {
-#pragma unroll
-        for (int i = 0; i < W; ++i) out[col + i] = from_float<T>(x[i]);
-      }
+      store_at(p.dlogits, out, col, together, x);
     });
   }
 }

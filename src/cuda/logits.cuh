@@ -13,6 +13,25 @@ __device__ __forceinline__ float& at_row(const RowView& view, const RowSpace& ro
   return static_cast<float*>(view.data)[view.offset(rows, row)];
 }
 
+template <class T>
+__device__ __forceinline__ T* row_of(const RowView& view, const RowSpace& rows, std::int64_t row) {
+  return static_cast<T*>(view.data) + view.offset(rows, row);
+}
+
+/// What a thread knows of the label of its row; rows past the end count as ignored.
+struct Label {
+  std::int64_t value;
+  bool counts;  // not ignored
+  bool known;   // counts, and lies in the vocabulary
+
+  template <class Params>
+  __device__ __forceinline__ Label(const Params& p, std::int64_t row, bool active) {
+    value = active ? load_integer(p.labels, p.labels.offset(p.rows, row)) : 0;
+    counts = active && value != p.ignore_index;
+    known = counts && value >= 0 && value < p.cols;
+  }
+};
+
 /// 1 where there are no class weights.
 __device__ __forceinline__ float class_weight(const RowView& weight, std::int64_t v) {
   if (!weight) return 1.0F;

@@ -59,4 +59,31 @@ class RowSweep {
   std::int64_t vectors_;
 };
 
+/// Stores W values at `col` of a row whose alignment may differ from that of the row swept.
+template <class T, int W>
+__device__ __forceinline__ void store_at(const RowView& view, T* row, std::int64_t col,
+                                         bool together, const float (&x)[W]) {
+  if constexpr (W == 1) {
+    store(row + col * view.col_stride, x);
+  } else if (together) {
+    store_streaming(row + col, x);
+  } else {
+#pragma unroll
+    for (int i = 0; i < W; ++i) row[col + i] = from_float<T>(x[i]);
+  }
+}
+
+template <class T>
+__device__ __forceinline__ bool same_alignment(const T* a, const T* b) {
+  return (reinterpret_cast<std::uintptr_t>(a) - reinterpret_cast<std::uintptr_t>(b)) % 16 == 0;
+}
+
+template <class T, int N>
+__device__ __forceinline__ void write_zeros(const RowView& view, T* row, std::int64_t cols) {
+  RowSweep<T, N>(row, cols).visit([&](auto width, std::int64_t col) {
+    const float zeros[width.value] = {};
+    store_at(view, row, col, true, zeros);
+  });
+}
+
 }  // namespace tigon::cuda
