@@ -1,4 +1,4 @@
-"""Who may import whom under python/ (the table in docs/architecture.md). Exits 1 on a breach."""
+"""Who may import whom under python/tigon (the table in docs/architecture.md). Exits 1 on a breach."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import ast
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent / "python"
-# folder: modules it must not import; a name covers everything below it
+ROOT = Path(__file__).resolve().parent.parent / "python/tigon"
+# Lower first: nobody imports from above.
+LAYERS = ("ops", "nn", "hf", "train", "cli", "demo")
+# What else a folder must not import; a name covers everything below it.
 FORBIDDEN = {
-    "tigon/ops": {"tigon.nn", "tigon.hf", "tigon.train", "tigon.cli", "transformers", "peft"},
-    "tigon/nn": {"tigon.hf", "tigon.train", "tigon.cli", "transformers", "peft"},
-    "tigon/hf": {"tigon.train", "tigon.cli", "torch.ops"},
-    "tigon/train": {"tigon.ops", "tigon.nn", "tigon.cli", "torch.ops"},
-    "tigon/cli": {"tigon.ops", "tigon.nn", "torch.ops"},
-    "tigon/demo": {"tigon.ops", "tigon.nn", "torch.ops"},
-    "liger_kernel": {"tigon.ops", "tigon.nn", "tigon.hf", "tigon.train", "tigon.cli", "torch.ops"},
+    "ops": {"transformers", "peft"},
+    "nn": {"transformers", "peft", "torch.ops"},
+    "hf": {"torch.ops"},
+    "train": {"tigon.ops", "tigon.nn", "torch.ops"},
+    "cli": {"tigon.ops", "tigon.nn", "torch.ops"},
+    "demo": {"tigon.ops", "tigon.nn", "torch.ops"},
 }
 
 
@@ -36,12 +37,15 @@ def names(tree: ast.AST, package: list[str]) -> set[tuple[int, str]]:
 
 def main() -> int:
     breaches = []
-    for folder, forbidden in FORBIDDEN.items():
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            package = list(path.relative_to(ROOT).parent.parts)
-            for line, name in sorted(names(ast.parse(path.read_text()), package)):
+    for height, layer in enumerate(LAYERS, 1):
+        forbidden = FORBIDDEN[layer] | {f"tigon.{above}" for above in LAYERS[height:]}
+        for path in sorted((ROOT / layer).rglob("*.py")):
+            package = ["tigon", *path.relative_to(ROOT).parent.parts]
+            for line, name in sorted(names(ast.parse(path.read_text(encoding="utf-8")), package)):
                 if any(name == bad or name.startswith(bad + ".") for bad in forbidden):
-                    breaches.append(f"{path}:{line}: {folder} must not import {name}")
+                    breaches.append(f"{path}:{line}: tigon/{layer} must not import {name}")
+    unknown = {path.parent.name for path in ROOT.glob("*/__init__.py")} - set(LAYERS)
+    breaches += [f"{ROOT / folder}: has no place in LAYERS" for folder in sorted(unknown)]
     print("\n".join(breaches) or "imports: every folder keeps to its table")
     return bool(breaches)
 
