@@ -146,15 +146,6 @@ class GatedCases:
         assert dgate.stride() == gate.stride()
         assert dup.stride() == up.stride()
 
-    @pytest.mark.parametrize("device", DEVICES)
-    @pytest.mark.parametrize("rows", [65535, 65536, 65537])
-    def test_many_rows(self, device: str, rows: int) -> None:
-        one = torch.randn(1, rows, 16, device=device)  # packed: rows do not merge
-        gate, up = one.double().chunk(2, -1)
-        options = self.options[0]
-        expected = (type(self).act(gate, **options) * up).float()
-        torch.testing.assert_close(type(self).call(one, **options), expected)
-
     @pytest.mark.gpu
     def test_elements_past_32_bits(self) -> None:
         """2^31 + 2^16 elements: the last one's offset needs more than 31 bits, in either form."""

@@ -7,7 +7,8 @@ on CPU and CUDA alike, for every dtype, shape, layout and option:
   may be at most twice that of the same maths in eager PyTorch at the same dtype;
 - nothing is written beside an output, every element of it is written, no input is changed;
 - NaN and Inf appear where the twin has them; runs repeat bit for bit, on any number of threads;
-- gradients of any layout; only the gradients asked for; no saved tensor without grad;
+- gradients of any layout; only the gradients asked for; no saved tensor without grad, none that hooks cannot see;
+- more rows than a grid axis holds; CUDA graphs, side streams, another device than the current one;
 - torch.library.opcheck, and torch.compile(fullgraph=True, dynamic=True).
 """
 
@@ -23,6 +24,7 @@ import pytest
 import torch
 import torch._dynamo.utils
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 Inputs = dict[str, Any]
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -45,9 +47,11 @@ class Operator:
     options: name -> values; each value is tried with the others at their first.
     combine: option dictionaries to try besides.
     resized: shapes like the first with other sizes, for one dynamic compilation.
+    tall: the shape with that many short rows.
     laid_out: inputs whose strides are varied; the first one's last axis is what makes a row.
     opcheck: ``(torch.ops.tigon.X.default, args)`` pairs for opcheck, made from inputs.
     summed_over_rows: inputs whose gradient sums over rows: its error bound grows with their root.
+    same_when_captured: False where a CUDA graph computes rows that eager leaves out, in other products.
     """
 
     name: str
@@ -60,10 +64,12 @@ class Operator:
     options: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     combine: tuple[dict[str, Any], ...] = ()
     resized: tuple[Any, ...] = ()
+    tall: Callable[[int], Any] = lambda rows: (1, rows, 8)
     laid_out: tuple[str, ...] = ("x",)
     opcheck: Callable[[Inputs], Iterator[tuple[Any, tuple[Any, ...]]]] | None = None
     dtypes: tuple[torch.dtype, ...] = DTYPES
     summed_over_rows: tuple[str, ...] = ("weight", "bias")
+    same_when_captured: bool = True
 
     def option_sets(self) -> list[dict[str, Any]]:
         """First of everything, then each other value alone, then the combinations."""
@@ -93,6 +99,11 @@ def _rows(t: Tensor) -> Tensor:
     return wide[..., 1 : 1 + t.shape[-1]]
 
 
+def _slices(t: Tensor) -> Tensor:
+    """Every other slice of the first axis: dense rows that do not merge with those of the next slice."""
+    return torch.stack([t, torch.full_like(t, 7.0)], dim=1).flatten(0, 1)[::2]
+
+
 def _transposed(t: Tensor) -> Tensor:
     """The first two axes stored in the other order, as HF's q and k are: dense."""
     return t.transpose(0, 1).contiguous().transpose(0, 1) if t.dim() > 2 else t.clone()
@@ -107,6 +118,7 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "contiguous": _contiguous,
     "columns": _columns,
     "rows": _rows,
+    "slices": _slices,
     "transposed": _transposed,
     "last_first": _last_first,
 }
@@ -115,6 +127,7 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
 UPSTREAM: dict[str, Callable[[Tensor], Tensor]] = {
     "contiguous": _contiguous,
     "columns": _columns,
+    "rows": _rows,
     "transposed": _transposed,
     "expanded": lambda t: t.new_full((), 0.75).expand(t.shape),
 }
@@ -123,7 +136,7 @@ UPSTREAM: dict[str, Callable[[Tensor], Tensor]] = {
 # --- running and comparing --------------------------------------------------------------------
 
 
-def _tuple(value: Any) -> tuple[Any, ...]:
+def outputs_of(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, tuple) else (value,)
 
 
@@ -158,7 +171,7 @@ def run(
 ) -> tuple[list[Tensor], dict[str, Tensor | None]]:
     """Outputs, and gradients by input name, of one call with these upstream gradients."""
     inputs = leaves(op, inputs)
-    outputs = [o for o in _tuple(function(**inputs, **options)) if isinstance(o, Tensor)]
+    outputs = [o for o in outputs_of(function(**inputs, **options)) if isinstance(o, Tensor)]
     wanted = {k: inputs[k] for k in op.differentiable if isinstance(inputs.get(k), Tensor)}
     pairs = [(o, g.to(o.dtype)) for o, g in zip(outputs, upstream, strict=True) if o.requires_grad]
     grads: tuple[Tensor | None, ...] = (None,) * len(wanted)
@@ -167,6 +180,11 @@ def run(
             [o for o, _ in pairs], list(wanted.values()), [g for _, g in pairs], allow_unused=True
         )
     return [o.detach() for o in outputs], dict(zip(wanted, grads, strict=True))
+
+
+def _cast(t: Tensor, dtype: torch.dtype) -> Tensor:
+    """`t.to(dtype)` with the same strides: `to` makes anything that is not dense contiguous."""
+    return t.new_empty(0).set_(t.untyped_storage()).to(dtype).as_strided(t.shape, t.stride(), t.storage_offset())
 
 
 def upstream_for(outputs: list[Tensor], layout: str, generator: torch.Generator) -> list[Tensor]:
@@ -227,13 +245,14 @@ def check(op: Operator, inputs: Inputs, options: Inputs, upstream_layout: str, s
     """The comparison of one case, forward and backward, on the inputs' device."""
     before = {k: v.clone() for k, v in inputs.items() if isinstance(v, Tensor)}
     with torch.no_grad():
-        shapes = [o for o in _tuple(op.twin(**to_double(inputs), **options)) if isinstance(o, Tensor)]
+        shapes = [o for o in outputs_of(op.twin(**to_double(inputs), **options)) if isinstance(o, Tensor)]
     upstream = upstream_for(shapes, upstream_layout, _generator(seed, "upstream"))
-    upstream_before = [g.clone() for g in upstream]
 
-    outputs, grads = run(op, op.call, inputs, options, upstream)
     reference, reference_grads = run(op, op.twin, to_double(inputs), options, [g.double() for g in upstream])
     eager, eager_grads = run(op, op.eager, inputs, options, upstream)
+    given = [_cast(g, e.dtype) for g, e in zip(upstream, eager, strict=True)]
+    given_before = [g.clone() for g in given]
+    outputs, grads = run(op, op.call, inputs, options, given)
     terms: dict[str, Tensor | None] = {}
     if upstream_layout == "expanded":  # a constant gradient cancels exactly in what is normalised
         signs = [g.double() * torch.randn(g.shape, generator=_generator("signs")).sign().to(g.device) for g in upstream]
@@ -252,7 +271,7 @@ def check(op: Operator, inputs: Inputs, options: Inputs, upstream_layout: str, s
         assert_guards(g, f"d{k}")
     for k, v in before.items():
         assert torch.equal(v.nan_to_num(), inputs[k].nan_to_num()), f"input {k} was changed"
-    for g, old in zip(upstream, upstream_before, strict=True):
+    for g, old in zip(given, given_before, strict=True):
         assert torch.equal(g, old), "the caller's gradient was changed"
 
 
@@ -272,6 +291,25 @@ def suite(op: Operator) -> type:
 
     def label(value: Any) -> str:
         return str(value).replace("torch.", "").replace(" ", "")
+
+    def made_with_upstream(seed: str) -> tuple[Inputs, list[Tensor]]:
+        inputs = make(typical, torch.bfloat16, "cuda", seed)
+        with torch.no_grad():
+            outputs = [o for o in outputs_of(op.call(**inputs, **option_sets[0])) if isinstance(o, Tensor)]
+        return inputs, upstream_for(outputs, "contiguous", _generator(seed))
+
+    def overwrite(inputs: Inputs, upstream: list[Tensor], others: Inputs, other_upstream: list[Tensor]) -> None:
+        pairs = [(v, others[k]) for k, v in inputs.items() if isinstance(v, Tensor)]
+        for v, other in [*pairs, *zip(upstream, other_upstream, strict=True)]:
+            v.copy_(other)
+
+    def assert_same_run(ours: Any, theirs: Any, *, exactly: bool = True) -> None:
+        pairs = [*zip(ours[0], theirs[0], strict=True), *((ours[1][k], theirs[1][k]) for k in theirs[1])]
+        for a, b in ((a.cpu(), b.cpu()) for a, b in pairs if a is not None):
+            if exactly:
+                assert _same(a, b)
+            else:
+                torch.testing.assert_close(a, b)
 
     option_sets = op.option_sets()
     option_ids = [
@@ -321,8 +359,8 @@ def suite(op: Operator) -> type:
             x = inputs[op.laid_out[0]]
             x.view(-1)[x.numel() // 2] = value
             with torch.no_grad():
-                ours = _tuple(op.call(**inputs, **option_sets[0]))
-                twin = _tuple(op.twin(**to_double(inputs), **option_sets[0]))
+                ours = outputs_of(op.call(**inputs, **option_sets[0]))
+                twin = outputs_of(op.twin(**to_double(inputs), **option_sets[0]))
             for a, r in zip(ours, twin, strict=True):
                 if isinstance(a, Tensor):
                     assert torch.equal(a.isnan().cpu(), r.isnan().cpu())
@@ -331,7 +369,7 @@ def suite(op: Operator) -> type:
         @on_devices
         def test_bitwise_repeatable(self, device: str, options: Inputs) -> None:
             inputs = make(op.shapes[-1], op.dtypes[0], device)
-            twin = [o for o in _tuple(op.twin(**to_double(inputs), **options)) if isinstance(o, Tensor)]
+            twin = [o for o in outputs_of(op.twin(**to_double(inputs), **options)) if isinstance(o, Tensor)]
             upstream = upstream_for(twin, "contiguous", _generator("repeat"))
             first = run(op, op.call, inputs, options, upstream)
             threads = torch.get_num_threads()
@@ -351,12 +389,12 @@ def suite(op: Operator) -> type:
             if not isinstance(inputs.get(wanted), Tensor):
                 pytest.skip(f"{wanted} is absent by default")
             options = option_sets[0]
-            twin = [o for o in _tuple(op.twin(**to_double(inputs), **options)) if isinstance(o, Tensor)]
+            twin = [o for o in outputs_of(op.twin(**to_double(inputs), **options)) if isinstance(o, Tensor)]
             upstream = upstream_for(twin, "contiguous", _generator("single"))
             _, every = run(op, op.call, inputs, options, upstream)
             alone = {k: v.detach() if isinstance(v, Tensor) else v for k, v in inputs.items()}
             alone[wanted] = alone[wanted].requires_grad_()
-            outputs = [o for o in _tuple(op.call(**alone, **options)) if isinstance(o, Tensor)]
+            outputs = [o for o in outputs_of(op.call(**alone, **options)) if isinstance(o, Tensor)]
             pairs = [(o, g.to(o.dtype)) for o, g in zip(outputs, upstream, strict=True) if o.requires_grad]
             (got,) = torch.autograd.grad(
                 [o for o, _ in pairs], [alone[wanted]], [g for _, g in pairs], allow_unused=True
@@ -373,9 +411,72 @@ def suite(op: Operator) -> type:
                 return t
 
             with torch.no_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-                outputs = _tuple(op.call(**inputs, **option_sets[0]))
+                outputs = outputs_of(op.call(**inputs, **option_sets[0]))
             assert not packed
             assert not any(o.requires_grad for o in outputs if isinstance(o, Tensor))
+
+        @on_devices
+        def test_saved_tensors_are_seen(self, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+            """What is kept on ctx itself is neither freed by checkpointing nor moved by offloading hooks."""
+            monkeypatch.setenv("TIGON_TEST_GUARDS", "0")  # guarded outputs are views, with nodes of their own
+            inputs = leaves(op, make(typical, op.dtypes[0], device))
+            nodes = [o.grad_fn for o in outputs_of(op.call(**inputs, **option_sets[0])) if isinstance(o, Tensor)]
+            kept = tree_leaves([list(vars(node).values()) for node in nodes if node is not None])
+            assert not [v for v in kept if isinstance(v, Tensor)]
+
+        @pytest.mark.parametrize(
+            ("device", "rows"),
+            [("cpu", 65537), *(pytest.param("cuda", n, marks=pytest.mark.gpu) for n in (65535, 65536, 65537))],
+        )
+        def test_many_rows(self, device: str, rows: int) -> None:
+            """More than the y and z axes of a grid hold."""
+            check(op, make(op.tall(rows), op.dtypes[0], device), option_sets[0], "contiguous", rows)
+
+        @pytest.mark.gpu
+        def test_graph_replay(self) -> None:
+            """Replays of a captured call follow what is put into its inputs."""
+            inputs, upstream = made_with_upstream("captured")
+            torch.cuda.synchronize()
+            with torch.cuda.stream(torch.cuda.Stream()):
+                run(op, op.call, inputs, option_sets[0], upstream)
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                captured = run(op, op.call, inputs, option_sets[0], upstream)
+            for seed in ("first", "second"):
+                later, upstream_later = made_with_upstream(seed)
+                overwrite(inputs, upstream, later, upstream_later)
+                graph.replay()
+                eager = run(op, op.call, later, option_sets[0], upstream_later)
+                assert_same_run(captured, eager, exactly=op.same_when_captured)
+
+        @pytest.mark.gpu
+        def test_side_stream(self) -> None:
+            """Launched on the current stream: inputs that arrive there late are waited for."""
+            inputs, upstream = made_with_upstream("early")
+            late, upstream_late = made_with_upstream("late")
+            expected = run(op, op.call, late, option_sets[0], upstream_late)
+            run(op, op.call, inputs, option_sets[0], upstream)  # whatever a first call loads
+            torch.cuda.synchronize()
+            with torch.cuda.stream(torch.cuda.Stream()):
+                torch.cuda._sleep(20_000_000)
+                overwrite(inputs, upstream, late, upstream_late)
+                ours = run(op, op.call, inputs, option_sets[0], upstream)
+            torch.cuda.synchronize()
+            assert_same_run(ours, expected)
+
+        @pytest.mark.gpu
+        def test_second_device(self) -> None:
+            """Launched where the tensors are, not where the current device is."""
+            if torch.cuda.device_count() < 2:
+                pytest.skip("one GPU")
+            inputs, upstream = made_with_upstream("device")
+            expected = run(op, op.call, inputs, option_sets[0], upstream)
+            assert torch.cuda.current_device() == 0
+            moved = [g.to("cuda:1") for g in upstream]
+            elsewhere = run(op, op.call, to_device(inputs, "cuda:1"), option_sets[0], moved)
+            assert all(o.device == torch.device("cuda:1") for o in elsewhere[0])
+            assert_same_run(elsewhere, expected)
 
         @pytest.mark.parametrize("options", option_sets, ids=option_ids)
         def test_twin_gradient(self, options: Inputs) -> None:
@@ -385,7 +486,7 @@ def suite(op: Operator) -> type:
 
             def function(*values: Tensor) -> tuple[Tensor, ...]:
                 outputs = op.twin(**{**inputs, **dict(zip(names, values, strict=True))}, **options)
-                return tuple(o for o in _tuple(outputs) if isinstance(o, Tensor) and o.requires_grad)
+                return tuple(o for o in outputs_of(outputs) if isinstance(o, Tensor) and o.requires_grad)
 
             assert torch.autograd.gradcheck(function, [inputs[k] for k in names], fast_mode=True)
 
@@ -420,7 +521,7 @@ def suite(op: Operator) -> type:
             )
             for shape in (typical, *op.resized):
                 inputs = make(shape, op.dtypes[0], device)
-                twin = [o for o in _tuple(op.twin(**to_double(inputs), **options)) if isinstance(o, Tensor)]
+                twin = [o for o in outputs_of(op.twin(**to_double(inputs), **options)) if isinstance(o, Tensor)]
                 upstream = upstream_for(twin, "contiguous", _generator("compile"))
                 ours = run(op, op.call, inputs, options, upstream)
                 theirs = run(op, lambda **kw: compiled(kw), inputs, {}, upstream)

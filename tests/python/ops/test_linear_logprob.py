@@ -84,6 +84,8 @@ LINEAR_LOGPROB = Operator(
     differentiable=("x", "weight", "bias"),
     shapes=((3, 5, 24, 72), (6, 1, 9), (4, 3, 2), (1, 8, 7), (33, 17, 127), (31, 64, 129), (7, 2, 3), (91, 40, 257)),
     resized=((4, 5, 24, 72), (7, 5, 24, 72)),
+    tall=lambda rows: (1, rows, 4, 8),
+    same_when_captured=False,
     options={
         "outputs": (DIFFERENTIABLE, *((name,) for name in DIFFERENTIABLE)),
         "chunk_rows": (None, 4, 16),
