@@ -22,6 +22,8 @@ class Part(ABC):
     # Every name the known versions of this forward mention. A forward that mentions another one does
     # something we have not read, so it is left alone.
     vocabulary: ClassVar[frozenset[str]]
+    # What it takes besides `self`, where ours takes no more: a version that takes more is left alone too.
+    arguments: ClassVar[tuple[str, ...] | None] = None
 
     def unknown(self, original: Forward) -> str | None:
         """Why a forward is not the one we know, or None."""
@@ -31,6 +33,9 @@ class Part(ABC):
         strange = set(code.co_names) - self.vocabulary
         if strange:
             return f"{self.class_name}.forward does something unknown: {', '.join(sorted(strange))}"
+        taken = tuple(inspect.signature(original).parameters)[1:]
+        if self.arguments is not None and taken != self.arguments:
+            return f"{self.class_name}.forward takes {', '.join(taken)}, not {', '.join(self.arguments)}"
         return None
 
     def unfit(self, module: nn.Module) -> str | None:

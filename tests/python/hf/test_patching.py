@@ -192,6 +192,23 @@ class TestChoices:
         assert row.reason == "LlamaRMSNorm.forward does something unknown: abs, amax"
         assert "forward" not in vars(model.model.norm)
 
+    @pytest.mark.parametrize(
+        ("cls", "part", "forward"),
+        [
+            (LlamaRMSNorm, "rms_norm", lambda self, hidden_states, gate: self.weight * gate),
+            (LlamaMLP, "mlp", lambda self, x, down=True: self.down_proj(x)),
+            (LlamaMLP, "mlp", lambda self, h: self.down_proj(h)),
+        ],
+        ids=["norm with a gate", "mlp with an option", "mlp with another name"],
+    )
+    def test_a_forward_of_other_arguments_is_left_alone(self, monkeypatch, cls, part, forward):
+        """Another version may call its module with what our forward would not take."""
+        monkeypatch.setattr(cls, "forward", forward)
+        report = tigon.patch(tiny())
+        (row,) = [row for row in report.rows if row.part == part]
+        assert row.reason is not None
+        assert row.reason.startswith(f"{cls.__name__}.forward takes ")
+
     def test_by_name_refuses_a_call_that_cannot_be_fused(self):
         model = tiny()
         tigon.patch(model, rms_norm=True)

@@ -23,6 +23,7 @@ _SILU = frozenset({"SiLU", "SiLUActivation"})  # torch's, transformers'
 class GatedMLP(Part):
     part: ClassVar[str] = "mlp"
     vocabulary: ClassVar[frozenset[str]] = frozenset({"down_proj", "act_fn", "gate_proj", "up_proj"})
+    arguments: ClassVar[tuple[str, ...] | None] = ("x",)
 
     def unfit(self, module: nn.Module) -> str | None:
         return _unfused_activation(module)

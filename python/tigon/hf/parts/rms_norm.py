@@ -24,6 +24,7 @@ class RMSNorm(Part):
     vocabulary: ClassVar[frozenset[str]] = frozenset(
         {"dtype", "to", "torch", "float32", "pow", "mean", "rsqrt", "variance_epsilon", "weight"}
     )
+    arguments: ClassVar[tuple[str, ...] | None] = ("hidden_states",)
 
     def build(self, original: Forward, tally: Tally) -> Forward:
         eps, weight_offset, casting = self.eps, self.weight_offset, self.casting
