@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 
+_log = logging.getLogger("tigon")
 _FOLDER = Path(__file__).resolve().parent.parent / "_lib"
 
 
@@ -29,7 +31,9 @@ def _load(name: str) -> Library:
     try:
         torch.ops.load_library(str(path))
     except OSError as error:
-        reason = f"built for torch >= 2.10, this is torch {torch.__version__}: {error}"
+        why = error.__cause__ or error  # torch leaves out which symbol the loader has missed
+        reason = f"built for torch >= 2.10, this is torch {torch.__version__}: {why}"
+        _log.warning("tigon: %s cannot be loaded, models run in PyTorch: it is %s", path.name, reason)
         return Library(name, path, False, reason)
     return Library(name, path, True)
 
