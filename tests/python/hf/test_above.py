@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import tigon
-from hf.tiny import EAGER_LOSS, IDS, assert_same_gradients, batch, tiny, twin
+from hf.tiny import EAGER_LOSS, IDS, assert_same_gradients, batch, gradients, tiny, twin
 from tigon.hf import Unsupported
 
 PARTS = {"rms_norm": 7, "rope": 3, "mlp": 3, "loss": 1}
@@ -93,6 +93,26 @@ class TestAccelerate:
         assert report.calls["rms_norm"] == 7  # the hook brings the weight before our forward runs
         assert report.calls["loss"] == 0
         assert report.fallbacks["loss"] == {"lm_head: its forward was replaced": 1}
+
+    @pytest.mark.gpu
+    def test_layers_on_two_devices(self, order):
+        """As `device_map="auto"` spreads them: every operator runs where its tensors are."""
+        accelerate = pytest.importorskip("accelerate")
+        if torch.cuda.device_count() < 2:
+            pytest.skip("one GPU")
+        places = {"model.embed_tokens": 0, "model.rotary_emb": 0, "model.layers.0": 0}
+        places |= {"model.layers.1": 1, "model.layers.2": 1, "model.norm": 1, "lm_head": 1}
+        model, report = wrapped(order, lambda model: accelerate.dispatch_model(model, places))
+        reference = tiny().cuda()
+        for each in (model, reference):
+            loss = each(**batch("cuda:0")).loss
+            loss.backward()
+            assert loss.item() == pytest.approx(EAGER_LOSS, abs=1e-4)
+        for (name, p), q in zip(model.named_parameters(), reference.parameters(), strict=True):
+            torch.testing.assert_close(p.grad.cpu(), q.grad.cpu(), **CLOSE, msg=name)
+        assert report.calls["rms_norm"] == PARTS["rms_norm"]
+        assert report.calls["rope"] == PARTS["rope"]
+        assert report.calls["mlp"] == PARTS["mlp"]
 
     def test_mixed_precision_forward(self, order):
         accelerate = pytest.importorskip("accelerate")
@@ -240,3 +260,26 @@ class TestQuantisedProjections:
             each(**batch()).loss.backward()
         assert report.calls["mlp"] == 3
         assert_same_gradients(model, reference, **CLOSE)
+
+    def test_lora_of_another_dtype_than_its_base(self):
+        """bf16 base, float32 adapters, B = 0 as it is born, a bias, a loss of one's own and no autocast."""
+        peft = pytest.importorskip("peft")
+        config = peft.LoraConfig(r=4, target_modules=["gate_proj", "up_proj", "down_proj"])
+        torch.manual_seed(1)
+        model = peft.get_peft_model(tiny(mlp_bias=True).bfloat16(), config)
+        reference = twin(model)
+        exact = twin(model).double()
+        report = tigon.patch(model)
+        hidden = torch.randn(1, 8, 32)
+        for each in (model, reference, exact):
+            mlp = each.base_model.model.model.layers[0].mlp
+            mlp(hidden.to(mlp.down_proj.bias.dtype)).square().mean().backward()
+        assert report.calls["mlp"] == 1
+        truth, theirs = gradients(exact), gradients(reference)
+        trained = {name: gradient for name, gradient in gradients(model).items() if gradient is not None}
+        assert len(trained) == 6
+        for name, gradient in trained.items():
+            assert gradient.dtype == torch.float32
+            error, allowed = (gradient - truth[name]).norm(), (theirs[name] - truth[name]).norm()
+            assert error <= 2 * allowed, name  # NaN is not
+        assert any(gradient.abs().sum() > 0 for gradient in trained.values())

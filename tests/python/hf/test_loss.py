@@ -197,6 +197,15 @@ class TestSignature:
         assert [inspect.signature(type(module).forward) for module in modules] == of_class
         assert "shift_labels" not in inspect.signature(model.forward).parameters
 
+    @pytest.mark.parametrize("skip_logits", [True, False], ids=["fused", "unfused"])
+    def test_arguments_of_other_versions_are_passed_on(self, skip_logits):
+        """A newer version's `generate` or Trainer may say what our signature does not name."""
+        model, _, _ = patched()
+        seen = []
+        model.model.register_forward_pre_hook(lambda module, args, kwargs: seen.append(kwargs), with_kwargs=True)
+        model(**batch(), skip_logits=skip_logits, of_a_newer_version=7)
+        assert seen[0]["of_a_newer_version"] == 7
+
     def test_generate_projects_one_row_at_a_time(self):
         model, reference, report = patched()
         rows = []
@@ -346,12 +355,13 @@ class TestPeft:
             assert model(**batch()).loss.item() == pytest.approx(EAGER_LOSS, abs=1e-4)
         assert report.calls["loss"] == 3
 
-    def test_prompt_tuning(self):
+    @pytest.mark.parametrize("tuning", ["PromptTuning", "PrefixTuning"])
+    def test_virtual_tokens(self, tuning):
         models = []
         for _ in range(2):
             base = tiny()
             torch.manual_seed(1)
-            config = self.peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4)
+            config = getattr(self.peft, f"{tuning}Config")(task_type="CAUSAL_LM", num_virtual_tokens=4)
             models.append(self.peft.get_peft_model(base, config))
         report = tigon.patch(models[0])
         self.assert_one_step_is_equal(*models)

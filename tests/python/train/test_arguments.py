@@ -23,6 +23,11 @@ def test_a_step_sees_16_samples(batch: int, world: int, steps: int) -> None:
     assert args.gradient_accumulation_steps == steps
 
 
+def test_tensorboard_files_are_written_unless_refused() -> None:
+    """In some versions of transformers the Trainer's own default is none."""
+    assert arguments().resolved().report_to == ["tensorboard"]
+
+
 def test_evaluation_goes_with_saving() -> None:
     assert arguments(save_steps=7).resolved().eval_steps == 7
 

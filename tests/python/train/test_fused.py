@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file
 
 import tiny_chat as tiny
 from tigon.train import OptionError, SftArguments, fused, sft
@@ -42,14 +44,18 @@ def test_fused_training_has_the_losses_of_the_model_itself(
     model_dir: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], values: dict[str, Any]
 ) -> None:
     patcher()
-    traces = []
+    traces, saved = [], []
     for mode in ("false", "auto"):
         result = sft(arguments(model_dir, data, tmp_path, fused=mode, val_dataset=[f"{data}#3"], **values))
         traces.append([entry.get("loss", entry.get("eval_loss", 0)) for entry in result.log_history])
         assert (result.fused_calls > 0) == (mode == "auto")
+        (weights,) = result.checkpoint.glob("*model.safetensors")
+        saved.append(load_file(weights))
     assert traces[1] == pytest.approx(traces[0], rel=1e-4)
+    torch.testing.assert_close(saved[1], saved[0], rtol=1e-2, atol=1e-4)  # under the same names
     printed = capsys.readouterr().out
     assert "Fused calls: " in printed
+    assert "logits were asked for" not in printed  # evaluation neither makes nor reads them
     assert ("Label smoothing" in printed and "bypassed" in printed) == ("label_smoothing_factor" in values)
 
 
@@ -71,8 +77,6 @@ def test_patched_but_never_called_raises(tokenizer: Any) -> None:
 
 
 def test_nothing_patched_raises_when_asked_for() -> None:
-    import torch
-
     patcher()
     with pytest.raises(OptionError, match="--fused true"):
         fused.patch(torch.nn.Sequential(torch.nn.Linear(2, 2)), "true")

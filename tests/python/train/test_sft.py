@@ -210,6 +210,31 @@ def test_a_signal_finishes_the_step_and_saves(
     assert losses(resumed) == losses(unsaved)
 
 
+def test_a_save_that_dies_leaves_nothing_that_looks_whole(
+    model_dir: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Killed while it writes the second checkpoint: the run goes on from the first, and says so."""
+    original = SftTrainer._save_optimizer_and_scheduler
+
+    def dies_at_step_2(self: SftTrainer, folder: str) -> None:
+        if self.state.global_step == 2:
+            raise KeyboardInterrupt
+        original(self, folder)
+
+    args = arguments(model_dir, data, tmp_path, max_steps=3, save_steps=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(SftTrainer, "_save_optimizer_and_scheduler", dies_at_step_2)
+        with pytest.raises(KeyboardInterrupt):
+            sft(args)
+    (run,) = tmp_path.iterdir()
+    assert [path.name for path in checkpoint.checkpoints(run)] == ["checkpoint-1"]
+    args.resume_from_checkpoint = str(run)
+    assert sft(args).checkpoint == run / "checkpoint-3"
+    printed = capsys.readouterr().out
+    assert f"Skipped {run / 'tmp-checkpoint-2'}: was never completed" in printed
+    assert f"Going on from {run / 'checkpoint-1'}" in printed
+
+
 def test_full_tuning(model_dir: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     common = {"tuner_type": "full", "max_steps": 4, "save_steps": 2, "gradient_checkpointing": True}
     args = arguments(model_dir, data, tmp_path, save_total_limit=1, **common)
