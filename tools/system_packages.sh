@@ -3,7 +3,7 @@
 cd "$(dirname "$0")/.." && . tools/common.sh
 
 # header : package (Debian's oneDNN is built with OpenCL, which its CMake files then look for)
-wanted="hwy/highway.h:libhwy-dev gtest/gtest.h:libgtest-dev
+wanted="hwy/highway.h:libhwy-dev gtest/gtest.h:libgtest-dev benchmark/benchmark.h:libbenchmark-dev
         oneapi/tbb.h:libtbb-dev oneapi/dnnl/dnnl.hpp:libdnnl-dev CL/cl.h:ocl-icd-opencl-dev"
 
 has_header() {
