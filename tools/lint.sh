@@ -2,7 +2,7 @@
 # Form, static checks, types, who may import whom. `--fix` rewrites what the formatters can.
 cd "$(dirname "$0")/.." && . tools/common.sh
 
-mapfile -t sources < <(find include src bindings skeleton tests/cpp examples \
+mapfile -t sources < <(find include src bindings skeleton tests/cpp bench/cpp examples \
   -name '*.h' -o -name '*.cuh' -o -name '*.cpp' -o -name '*.cu' | sort)
 python_folders=(python skeleton tools tests/python bench)
 

@@ -104,15 +104,16 @@ struct Arrays {
 /// `streams`: matrices that are read or written, each once.
 void add(const std::string& name, const Arrays& in, int streams, std::function<void()> run) {
   const double bytes = static_cast<double>(in.a.bytes()) * streams;
-  benchmark::RegisterBenchmark(name.c_str(),
-                               [=, copy = in.copy](benchmark::State& state) {
-                                 for (auto _ : state) run();
-                                 using Counter = benchmark::Counter;
-                                 state.counters["B/s"] = Counter(
-                                     bytes, Counter::kIsIterationInvariantRate, Counter::kIs1000);
-                                 state.counters["of_copy"] =
-                                     Counter(bytes / copy, Counter::kIsIterationInvariantRate);
-                               })
+  benchmark::RegisterBenchmark(
+      name.c_str(),
+      [=, copy = in.copy](benchmark::State& state) {
+        const auto start = std::chrono::steady_clock::now();
+        for (auto _ : state) run();
+        const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+        const double rate = bytes * static_cast<double>(state.iterations()) / elapsed.count();
+        state.counters["GB/s"] = rate / 1e9;
+        state.counters["of_copy"] = rate / copy;
+      })
       ->UseRealTime()
       ->Unit(benchmark::kMillisecond);
 }
@@ -158,7 +159,7 @@ std::int64_t take(int& argc, char** argv, const std::string& name, std::int64_t 
   const std::string prefix = "--" + name + "=";
   for (int i = 1; i < argc; ++i) {
     if (std::strncmp(argv[i], prefix.c_str(), prefix.size()) != 0) continue;
-    const std::int64_t value = std::atoll(argv[i] + prefix.size());
+    const std::int64_t value = std::strtoll(argv[i] + prefix.size(), nullptr, 10);
     std::copy(argv + i + 1, argv + argc, argv + i);
     --argc;
     return std::max<std::int64_t>(value, 1);

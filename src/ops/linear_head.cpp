@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/check.h"
-#include "base/fail.h"
 #include "kernels/copy_rows.h"
 #include "kernels/registry.h"
 #include "kernels/select_rows.h"
@@ -39,11 +37,6 @@ bool is_matrix(const RowView& view, const RowSpace& space, std::int64_t cols) {
   return space.axes == 1 && view.col_stride == 1 && view.strides[0] >= cols;
 }
 
-bool has_unit_stride(const Tensor& t) {
-  return (t.stride(1) == 1 && t.stride(0) >= t.size(1)) ||
-         (t.stride(0) == 1 && t.stride(1) >= t.size(0)) || t.is_contiguous();
-}
-
 }  // namespace
 
 RowView column_view(const Tensor& values, std::int64_t first) {
@@ -63,38 +56,6 @@ std::int64_t choose_chunk_rows(std::int64_t rows, std::int64_t vocab, std::int64
   const std::int64_t fitting = bytes / (vocab * element_bytes) / unit * unit;
   const std::int64_t chosen = std::clamp<std::int64_t>(fitting, 2 * unit, cuda ? 4096 : 1024);
   return std::clamp<std::int64_t>(rows, 1, chosen);
-}
-
-void LinearHead::check(const Context& ctx, const char* op, const Arguments& a) {
-  const Checker check(op, ctx);
-  check.floating(a.x, "x");
-  if (a.weight && a.weight.numel() == 0)
-    fail(op, ": weight is empty, ", shape_string(a.weight), ", but must be [V, ", a.x.size(-1),
-         "]: a ZeRO-3 or FSDP shard that is read outside its module looks so; gather it first");
-  check.floating(a.weight, "weight");
-  if (a.weight.rank != 2 || a.weight.size(1) != a.x.size(-1))
-    fail(op, ": weight must be [V, ", a.x.size(-1), "], got ", shape_string(a.weight));
-  if (a.weight.dtype != a.x.dtype)
-    fail(op, ": x and weight must share a type, got ", to_string(a.x.dtype), " and ",
-         to_string(a.weight.dtype));
-  if (!has_unit_stride(a.weight))
-    fail(op, ": weight must be a matrix or its transpose, got strides [", a.weight.stride(0), ", ",
-         a.weight.stride(1), "]");
-  const std::int64_t vocab = a.weight.size(0);
-  if (a.bias) check.weight(a.bias, "bias", vocab);
-  check.labels(a.labels, "labels", a.x, "x", vocab, a.ignore_index);
-  if (a.chunk_rows < 0) fail(op, ": chunk_rows must be at least 1, got ", a.chunk_rows);
-  if (a.dx) {
-    check.floating(a.dx, "dx");
-    check.same_shape(a.dx, "dx", a.x, "x");
-    check.same_dtype(a.dx, "dx", a.x.dtype);
-  }
-  if (a.dweight) {
-    check.vector(a.dweight, "dweight", a.weight.dtype, a.weight.numel());
-    check.same_shape(a.dweight, "dweight", a.weight, "weight");
-  }
-  if (a.dbias && !a.bias) fail(op, ": dbias is wanted but bias is missing");
-  if (a.dbias) check.vector(a.dbias, "dbias", a.bias.dtype, vocab);
 }
 
 LinearHead::LinearHead(const Context& ctx, const char* op, const Arguments& args, Arena& arena)
@@ -121,8 +82,7 @@ LinearHead::LinearHead(const Context& ctx, const char* op, const Arguments& args
   device_count_ = arena.take(DType::int64, {1});
   x_chunk_ = arena.take(type, {chunk_rows_, hidden_});
   if (args.dx) dx_chunk_ = arena.take(type, {chunk_rows_, hidden_});
-  const bool converts_bias =
-      args.bias && (args.bias.dtype != type || !args.bias.is_contiguous());
+  const bool converts_bias = args.bias && (args.bias.dtype != type || !args.bias.is_contiguous());
   bias_ = converts_bias ? arena.take(type, {vocab_}) : args.bias;
   if (args.dbias) {
     dbias_sum_ = arena.take(DType::float32, {1, vocab_});

@@ -84,7 +84,6 @@ class LinearHead {
   Chunk make_chunk(std::int64_t first);
   void take_gradient(const Chunk& chunk);
   void finish();
-  Tensor logits_of(const Chunk& chunk) const;
   void copy_rows(std::int64_t count, const Tensor& from, const Tensor& to, float fill = 0.0F) const;
 
   const Context& ctx_;

@@ -121,8 +121,8 @@ class Placed {
   Tensor tensor;
 
  private:
-  void* original_ = nullptr;
-  std::size_t bytes_ = 0;
+  [[maybe_unused]] void* original_ = nullptr;
+  [[maybe_unused]] std::size_t bytes_ = 0;
 };
 
 enum class Adds { nothing, itself, bias };
@@ -160,7 +160,8 @@ void expect_product(const Product& p, Device device) {
       const double added = p.adds == Adds::bias ? bias.get(0, j) : before.get(i, j);
       const double expected = p.alpha * sum + p.beta * added;
       // cuBLAS rounds some products to 16 bits before it adds what is added.
-      ASSERT_NEAR(d.get(i, j), expected, unit * (1.0 + std::abs(p.alpha * sum) + std::abs(added)))
+      ASSERT_NEAR(d.get(i, j), expected,
+                  unit * (1.0 + std::abs(p.alpha * sum) + std::abs(p.beta * added)))
           << "at " << i << ", " << j;
     }
     for (int gap = 0; gap < 2; ++gap)  // between rows nothing is written
