@@ -28,10 +28,8 @@ DType dtype_of(ScalarType type) {
     case ScalarType::Int: return DType::int32;
     case ScalarType::Long: return DType::int64;
     case ScalarType::Bool: return DType::boolean;
-    default:
-      throw Error(
-          "tensors must be float32, bfloat16, float16, int32, int64 or bool, got torch type " +
-          std::to_string(static_cast<int>(type)));
+    case ScalarType::Double: return DType::float64;
+    default: return DType::other;
   }
 }
 
@@ -74,6 +72,9 @@ Call::Call(const char* op, const TorchTensor& anchor) : op_(op), anchor_(anchor)
   context_.parallel_for_fn = parallel_for;
   context_.gemm_fn = gemm;
 #if defined(TIGON_TORCH_CUDA)
+  // One tensor on CUDA is enough for the dispatcher to come here.
+  if (!anchor.is_cuda())
+    throw Error(std::string(op) + ": all tensors must be on one device, got cpu and cuda");
   const std::int32_t index = anchor.get_device_index();
   context_.device = {DeviceType::cuda, index};
   guard_.emplace(index);

@@ -22,7 +22,7 @@ using TorchTensor = torch::stable::Tensor;
 using OptionalTensor = std::optional<torch::stable::Tensor>;
 using torch::headeronly::ScalarType;
 
-/// Throws tigon::Error for a type or rank that no operator knows.
+/// Throws tigon::Error for a rank that no operator knows.
 Tensor view(const TorchTensor& t);
 inline Tensor view(const OptionalTensor& t) { return t ? view(*t) : Tensor{}; }
 

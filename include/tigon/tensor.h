@@ -7,9 +7,19 @@
 
 namespace tigon {
 
-enum class DType : std::uint8_t { float32, bfloat16, float16, int32, int64, boolean };
+/// No operator takes float64 or `other`, what has no name here: errors need words for them.
+enum class DType : std::uint8_t {
+  float32,
+  bfloat16,
+  float16,
+  int32,
+  int64,
+  boolean,
+  float64,
+  other
+};
 
-/// Bytes of one element.
+/// Bytes of one element; 0 where they are not known.
 constexpr std::int64_t size_of(DType dtype) {
   switch (dtype) {
     case DType::boolean: return 1;
@@ -17,7 +27,9 @@ constexpr std::int64_t size_of(DType dtype) {
     case DType::float16: return 2;
     case DType::float32:
     case DType::int32: return 4;
-    case DType::int64: return 8;
+    case DType::int64:
+    case DType::float64: return 8;
+    case DType::other: return 0;
   }
   return 0;
 }

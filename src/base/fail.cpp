@@ -10,6 +10,8 @@ std::string to_string(DType dtype) {
     case DType::int32: return "int32";
     case DType::int64: return "int64";
     case DType::boolean: return "bool";
+    case DType::float64: return "float64";
+    case DType::other: return "another type";
   }
   return "?";
 }
