@@ -36,8 +36,7 @@ LinearHead::Arguments head_arguments(const Inputs& in, const Options& o,
 void check(const Context& ctx, const char* op, const Inputs& in, const Options& o,
            const Gradients& out = {}) {
   LinearHead::check(ctx, op, head_arguments(in, o, out));
-  check_softcap(op, o.softcap);
-  if (!(o.temperature > 0.0F)) fail(op, ": temperature must be positive, got ", o.temperature);
+  check_logit_map(op, o.logit_scale, o.softcap, o.temperature);
 }
 
 LogitMap map_of(const Options& o) { return logit_map(o.logit_scale, o.softcap, o.temperature); }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "base/check.h"
@@ -13,21 +14,27 @@ namespace tigon {
 
 inline float* scalar(const Tensor& t) { return static_cast<float*>(t.data); }
 
+inline LogitMap logit_map(float scale, float softcap, float temperature = 1.0F) {
+  const float inner = softcap > 0.0F ? scale / softcap : 0.0F;
+  if (inner == 0.0F) return {scale / temperature, 0.0F};  // a scale of 0, or a cap out of reach
+  return {softcap / temperature, inner};
+}
+
 // Conditions are written so that NaN fails too.
-inline void check_softcap(const char* op, float softcap) {
+inline void check_logit_map(const char* op, float scale, float softcap, float temperature = 1.0F) {
   if (!(softcap >= 0.0F)) fail(op, ": softcap must be positive or absent, got ", softcap);
+  if (!(temperature > 0.0F)) fail(op, ": temperature must be positive, got ", temperature);
+  const LogitMap map = logit_map(scale, softcap, temperature);
+  if (!std::isfinite(map.outer) || !std::isfinite(map.inner))
+    fail(op, ": finite logits must stay finite, but logit_scale is ", scale, ", softcap ", softcap,
+         " and temperature ", temperature);
 }
 
 inline void check_options(const char* op, const CrossEntropyOptions& o) {
   if (!(o.label_smoothing >= 0.0F && o.label_smoothing <= 1.0F))
     fail(op, ": label_smoothing must be in [0, 1], got ", o.label_smoothing);
   if (!(o.z_loss >= 0.0F)) fail(op, ": z_loss must be at least 0, got ", o.z_loss);
-  check_softcap(op, o.softcap);
-}
-
-inline LogitMap logit_map(float scale, float softcap, float temperature = 1.0F) {
-  return softcap > 0.0F ? LogitMap{softcap / temperature, scale / softcap}
-                        : LogitMap{scale / temperature, 0.0F};
+  check_logit_map(op, o.logit_scale, o.softcap);
 }
 
 /// The seam of both directions, but for its views of rows.

@@ -219,6 +219,20 @@ def test_softcap_far_outside(device: str, dtype: torch.dtype, softcap: float) ->
 
 
 @on_devices
+@on_reductions
+@pytest.mark.parametrize(("softcap", "logit_scale"), [(5.0, 0.0), (float("inf"), 2.0)])
+def test_softcap_of_nothing_and_of_no_reach(device: str, reduction: str, softcap: float, logit_scale: float) -> None:
+    """A scale of 0 leaves logits of 0, an infinite cap leaves them as they are."""
+    logits, labels = case((6, 10), device)
+    capped = {"softcap": softcap, "logit_scale": logit_scale, "reduction": reduction}
+    loss = tigon.cross_entropy(logits, labels, **capped)
+    expected = tigon.cross_entropy(logit_scale * logits, labels, reduction=reduction)
+    torch.testing.assert_close(loss, expected)
+    ours, theirs = (torch.autograd.grad(t.sum(), logits)[0] for t in (loss, expected))
+    torch.testing.assert_close(ours, theirs)
+
+
+@on_devices
 def test_masked_classes(device: str) -> None:
     """Classes at -Inf or the smallest float take no part; a row of nothing else is NaN as in PyTorch."""
     logits = torch.randn(4, 40, generator=torch.Generator().manual_seed(0)).to(device)
@@ -525,6 +539,9 @@ def test_errors_name_the_values() -> None:
         tigon.cross_entropy(torch.ones(4, 10, dtype=torch.int64), labels)
     with pytest.raises(ValueError, match="reduction must be 'none', 'mean' or 'sum', got 'max'"):
         tigon.cross_entropy(logits, labels, reduction="max")  # type: ignore[arg-type]
+    for options in ({"logit_scale": float("inf")}, {"logit_scale": float("nan")}, {"softcap": 1e-42}):
+        with pytest.raises(RuntimeError, match="finite logits must stay finite, but logit_scale is"):
+            tigon.cross_entropy(logits, labels, **options)
     with pytest.raises(ValueError, match="softcap must be positive or None, got 0"):
         tigon.cross_entropy(logits, labels, softcap=0.0)
     with pytest.raises(ValueError, match="weight holds constants"):
