@@ -9,6 +9,7 @@ on CPU and CUDA alike, for every dtype, shape, layout and option:
 - NaN and Inf appear where the twin has them; runs repeat bit for bit, on any number of threads;
 - gradients of any layout; only the gradients asked for; no saved tensor without grad, none that hooks cannot see;
 - more rows than a grid axis holds; CUDA graphs, side streams, another device than the current one;
+- what would silently be wrong raises: second derivatives, forward-mode AD, a tensor on another device or in float64;
 - torch.library.opcheck, and torch.compile(fullgraph=True, dynamic=True).
 """
 
@@ -24,6 +25,7 @@ import pytest
 import torch
 import torch._dynamo.utils
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.utils._pytree import tree_leaves
 
 Inputs = dict[str, Any]
@@ -477,6 +479,67 @@ def suite(op: Operator) -> type:
             elsewhere = run(op, op.call, to_device(inputs, "cuda:1"), option_sets[0], moved)
             assert all(o.device == torch.device("cuda:1") for o in elsewhere[0])
             assert_same_run(elsewhere, expected)
+
+        @pytest.mark.parametrize("options", option_sets, ids=option_ids)
+        @on_devices
+        def test_no_second_derivative(self, device: str, options: Inputs) -> None:
+            """It would be 0, also where the incoming gradient is a constant and something else lies in front."""
+            inputs = leaves(op, make(typical, op.dtypes[0], device))
+            outputs = outputs_of(op.call(**inputs, **options))
+            total = sum(o.sum() for o in outputs if isinstance(o, Tensor) and o.requires_grad)
+            with pytest.raises(RuntimeError, match=r"tigon\.ops\.\w+ has no second derivative"):
+                torch.autograd.grad(total, inputs[op.differentiable[0]], create_graph=True)
+
+        @pytest.mark.parametrize("tracked", [False, True])
+        @on_devices
+        def test_no_forward_mode(self, device: str, tracked: bool) -> None:
+            inputs = make(typical, op.dtypes[0], device)
+            name = op.differentiable[0]
+            x = inputs[name].requires_grad_(tracked)
+            with forward_ad.dual_level(), pytest.raises(NotImplementedError, match="jvp"):
+                op.call(**{**inputs, name: forward_ad.make_dual(x, torch.ones_like(x))}, **option_sets[0])
+            with pytest.raises(RuntimeError, match="functorch"):
+                torch.func.jvp(
+                    lambda x: op.call(**{**inputs, name: x}, **option_sets[0]), (x.detach(),), (torch.ones_like(x),)
+                )
+
+        @pytest.mark.parametrize("tracked", [False, True])
+        @pytest.mark.parametrize("other", ["meta", "cpu"])
+        @on_devices
+        def test_one_device(self, device: str, other: str, tracked: bool) -> None:
+            """A lone tensor on the meta device brings the fake kernel into a real call."""
+            if device == other:
+                pytest.skip("the same device")
+            inputs = make(typical, op.dtypes[0], device)
+            inputs = leaves(op, inputs) if tracked else inputs
+            tensors = {k: v for k, v in inputs.items() if isinstance(v, Tensor)}
+            if len(tensors) == 1:
+                pytest.skip("one tensor")
+            for k, v in tensors.items():
+                moved = v.detach().to(other).requires_grad_(v.requires_grad)
+                with pytest.raises(RuntimeError, match=r"^\w+: .* must be on .*, got .*(cpu|meta)"):
+                    op.call(**{**inputs, k: moved}, **option_sets[0])
+
+        @pytest.mark.parametrize("options", option_sets, ids=option_ids)
+        def test_meta_device(self, options: Inputs) -> None:
+            """Shapes, dtypes and strides without a value."""
+            inputs = make(typical, op.dtypes[0], "cpu")
+            meta = leaves(op, to_device(inputs, "meta"))
+            expected = [o for o in outputs_of(op.call(**inputs, **options)) if isinstance(o, Tensor)]
+            outputs = [o for o in outputs_of(op.call(**meta, **options)) if isinstance(o, Tensor)]
+            for o, e in zip(outputs, expected, strict=True):
+                assert (o.device.type, o.shape, o.dtype, o.stride()) == ("meta", e.shape, e.dtype, e.stride())
+            sum(o.sum() for o in outputs if o.requires_grad).backward()
+            for k in op.differentiable:
+                assert not isinstance(meta.get(k), Tensor) or meta[k].grad.shape == meta[k].shape
+
+        @on_devices
+        def test_float64_is_named(self, device: str) -> None:
+            inputs = make(typical, op.dtypes[0], device)
+            for k in op.differentiable:
+                if isinstance(inputs.get(k), Tensor):
+                    with pytest.raises(RuntimeError, match=r"^\w+: \w+ .* float64"):
+                        op.call(**{**inputs, k: inputs[k].double()}, **option_sets[0])
 
         @pytest.mark.parametrize("options", option_sets, ids=option_ids)
         def test_twin_gradient(self, options: Inputs) -> None:

@@ -18,7 +18,7 @@ def widened(t: Tensor) -> Tensor:
 def as_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
     """The tensors in the dtype that autocast would have ``F.linear`` compute in; as they are without autocast."""
     device = x.device.type
-    if not torch.is_autocast_enabled(device):
+    if device == "meta" or not torch.is_autocast_enabled(device):  # which knows no meta device
         return x, weight, bias
     dtype = torch.get_autocast_dtype(device)
     return x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)

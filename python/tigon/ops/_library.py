@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -77,11 +78,23 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def fake(name: str) -> Callable[[F], F]:
-    """Registers the function as the fake kernel of torch.ops.tigon.NAME."""
+    """Registers the function as the fake kernel of torch.ops.tigon.NAME.
+
+    It also runs where a single tensor of a real call lies on the meta device, and would then return memory that nobody
+    wrote: so it refuses tensors of several devices.
+    """
 
     def register(function: F) -> F:
+        @functools.wraps(function)
+        def checked(*arguments: Any, **named: Any) -> Any:
+            tensors = [t for t in (*arguments, *named.values()) if isinstance(t, torch.Tensor)]
+            if len({t.device for t in tensors}) > 1:
+                devices = " and ".join(sorted({str(t.device) for t in tensors}))
+                raise RuntimeError(f"{name}: all tensors must be on one device, got {devices}")
+            return function(*arguments, **named)
+
         if _CPU.loaded:
-            torch.library.register_fake(f"tigon::{name}")(function)
+            torch.library.register_fake(f"tigon::{name}")(checked)
         return function
 
     return register

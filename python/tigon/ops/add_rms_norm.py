@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tigon.ops._autograd import first_order, wants_grad
 from tigon.ops._library import fake, operator
 from tigon.ops.rms_norm import Casting, result_dtype, rounds_before_weight
 
@@ -37,9 +38,7 @@ def add_rms_norm(
         ValueError: casting is none of these.
     """
     before = rounds_before_weight(casting)
-    if torch.is_grad_enabled() and (
-        x.requires_grad or residual.requires_grad or (weight is not None and weight.requires_grad)
-    ):
+    if wants_grad(x, residual, weight):
         return _AddRMSNorm.apply(x, residual, weight, eps, weight_offset, before)  # type: ignore[no-any-return]
     y, total, _ = _forward(x, residual, weight, eps, weight_offset, before, False)
     return y, total
@@ -63,6 +62,7 @@ class _AddRMSNorm(torch.autograd.Function):
         return y, total
 
     @staticmethod
+    @first_order
     def backward(  # type: ignore[override]
         ctx: Any, dy: Tensor | None, dsum: Tensor | None
     ) -> tuple[Tensor | None, ...]:

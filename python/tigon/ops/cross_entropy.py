@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from tigon.ops._autograd import first_order, wants_grad
 from tigon.ops._library import fake, operator
 from tigon.ops._loss import (
     REDUCTIONS,
@@ -85,7 +86,7 @@ def cross_entropy(
     softcap, code = cap_or_zero(softcap), reduction_code(reduction)
     options = _Options(ignore_index, label_smoothing, z_loss, softcap, logit_scale, code)
     wanted = return_z_loss, return_token_accuracy
-    if torch.is_grad_enabled() and logits.requires_grad:
+    if wants_grad(logits):
         out = _CrossEntropy.apply(logits, labels, weight, options, *wanted)
     else:
         out = _forward(logits, labels, weight, *options, *wanted, False, False)[:3]
@@ -116,6 +117,7 @@ class _CrossEntropy(torch.autograd.Function):
         return loss, z_loss, accuracy
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, dloss: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         labels, *saved = ctx.saved_tensors
         if len(saved) > 1:

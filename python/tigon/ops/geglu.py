@@ -7,6 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from tigon.ops._autograd import first_order, wants_grad
 from tigon.ops._library import fake, operator
 from tigon.ops.swiglu import fake_output, promoted
 
@@ -39,7 +40,7 @@ def geglu(gate: Tensor, up: Tensor | None = None, *, approximate: Approximate = 
         raise ValueError(f"approximate must be 'tanh' or 'none', got {approximate!r}")
     tanh = approximate == "tanh"
     gate, up = promoted(gate, up)
-    if torch.is_grad_enabled() and (gate.requires_grad or (up is not None and up.requires_grad)):
+    if wants_grad(gate, up):
         return _GeGLU.apply(gate, up, tanh)  # type: ignore[no-any-return]
     return _forward(gate, up, tanh)  # type: ignore[no-any-return]
 
@@ -52,6 +53,7 @@ class _GeGLU(torch.autograd.Function):
         return _forward(gate, up, tanh)  # type: ignore[no-any-return]
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         gate, up = ctx.saved_tensors
         return *_backward(dy, gate, up, ctx.tanh, *ctx.needs_input_grad[:2]), None

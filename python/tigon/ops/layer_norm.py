@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tigon.ops._autocast import widened
+from tigon.ops._autograd import first_order, wants_grad
 from tigon.ops._library import fake, operator
 
 _forward = operator("layer_norm_forward")
@@ -30,10 +31,7 @@ def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = No
         RuntimeError: a shape, dtype or device that does not fit, with the values.
     """
     x = widened(x)
-    needs_grad = (
-        x.requires_grad or (weight is not None and weight.requires_grad) or (bias is not None and bias.requires_grad)
-    )
-    if torch.is_grad_enabled() and needs_grad:
+    if wants_grad(x, weight, bias):
         return _LayerNorm.apply(x, weight, bias, eps)  # type: ignore[no-any-return]
     return _forward(x, weight, bias, eps, False)[0]  # type: ignore[no-any-return]
 
@@ -47,6 +45,7 @@ class _LayerNorm(torch.autograd.Function):
         return y  # type: ignore[no-any-return]
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         x, weight, mean, rstd = ctx.saved_tensors
         need_dx, need_dweight, need_dbias, _ = ctx.needs_input_grad

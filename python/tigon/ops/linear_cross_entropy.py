@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tigon.ops._autocast import as_linear
+from tigon.ops._autograd import first_order, wants_grad
 from tigon.ops._library import fake, operator
 from tigon.ops._loss import (
     REDUCTIONS,
@@ -112,7 +113,7 @@ def linear_cross_entropy(
     wanted = return_z_loss, return_token_accuracy
     x, weight, bias = as_linear(x, weight, bias)
     tensors = (x, weight, bias, labels, class_weight, tokens, items)
-    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, weight, bias)):
+    if wants_grad(x, weight, bias):
         out = _LinearCrossEntropy.apply(*tensors, options, *wanted)
     else:
         out = _forward(*tensors, *options, *wanted, False, False, False, False)[:3]
@@ -124,6 +125,8 @@ def _on_device(num_items: int | Tensor | None, x: Tensor) -> Tensor | None:
     if num_items is None:
         return None
     if isinstance(num_items, Tensor):
+        if num_items.numel() != 1:
+            raise ValueError(f"num_items must have one element, got shape {list(num_items.shape)}")
         return num_items.detach().to(device=x.device, dtype=torch.float32).reshape(())
     return torch.full((), num_items, dtype=torch.float32, device=x.device)
 
@@ -161,6 +164,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return loss, z_loss, accuracy
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, dloss: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         gradients: list[Tensor | None]
         if ctx.waits:

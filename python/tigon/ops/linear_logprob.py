@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tigon.ops._autocast import as_linear
+from tigon.ops._autograd import first_order, wants_grad
 from tigon.ops._library import fake, operator
 from tigon.ops._loss import cap_or_zero, fake_head_gradients, rows_or_zero
 
@@ -78,13 +79,14 @@ def linear_logprob(
             outside the vocabulary. On CUDA such a label makes its row's log_probs and gradient NaN.
         ValueError: outputs is empty or has another name in it, or softcap or chunk_rows is not positive.
     """
+    outputs = tuple(outputs)
     unknown = [name for name in outputs if name not in LogProbOutput._fields]
     if unknown or not outputs:
-        raise ValueError(f"outputs must be some of {', '.join(LogProbOutput._fields)}, got {tuple(outputs)}")
+        raise ValueError(f"outputs must be some of {', '.join(LogProbOutput._fields)}, got {outputs}")
     options = _Options(ignore_index, temperature, cap_or_zero(softcap), logit_scale, rows_or_zero(chunk_rows))
     needs = tuple(name in outputs for name in LogProbOutput._fields)
     x, weight, bias = as_linear(x, weight, bias)
-    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, weight, bias)):
+    if wants_grad(x, weight, bias):
         results = _LinearLogProb.apply(x, weight, bias, labels, options, needs)
     else:
         results = _forward(x, weight, bias, labels, *options, False, *needs)[1:]
@@ -113,6 +115,7 @@ class _LinearLogProb(torch.autograd.Function):
         return tuple(results)
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         if all(g is None for g in upstream[:4]):
             return (None,) * 6

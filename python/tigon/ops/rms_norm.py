@@ -7,6 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from tigon.ops._autograd import first_order, wants_grad
 from tigon.ops._library import fake, operator
 
 Casting = Literal["llama", "gemma"]
@@ -43,7 +44,7 @@ def rms_norm(
         ValueError: casting is none of these.
     """
     before = rounds_before_weight(casting)
-    if torch.is_grad_enabled() and (x.requires_grad or (weight is not None and weight.requires_grad)):
+    if wants_grad(x, weight):
         return _RMSNorm.apply(x, weight, eps, weight_offset, before)  # type: ignore[no-any-return]
     return _forward(x, weight, eps, weight_offset, before, False)[0]  # type: ignore[no-any-return]
 
@@ -71,6 +72,7 @@ class _RMSNorm(torch.autograd.Function):
         return y  # type: ignore[no-any-return]
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         x, weight, rstd = ctx.saved_tensors
         need_dx, need_dweight = ctx.needs_input_grad[:2]

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from tigon.ops._autograd import first_order, wants_grad
 from tigon.ops._library import fake, operator
 
 K = TypeVar("K", bound=Tensor | None)
@@ -47,15 +48,17 @@ def rope(
 
     Raises:
         RuntimeError: a shape, dtype or device that does not fit, with the values.
-        ValueError: cos or sin requires a gradient.
+        ValueError: cos or sin requires a gradient; rotary_dim is below 1.
     """
+    if rotary_dim is not None and rotary_dim < 1:
+        raise ValueError(f"rotary_dim must be at least 1 or None, got {rotary_dim}")
     options = (interleaved, unsqueeze_dim, rotary_dim or 0)
     if torch.is_grad_enabled():
         for name, table in (("cos", cos), ("sin", sin)):
             if table.requires_grad:
                 raise ValueError(f"rope gives cos and sin no gradient, but {name} requires one: detach it")
-        if q.requires_grad or (k is not None and k.requires_grad):
-            return _Rope.apply(q, k, cos, sin, position_ids, options)  # type: ignore[no-any-return]
+    if wants_grad(q, k):
+        return _Rope.apply(q, k, cos, sin, position_ids, options)  # type: ignore[no-any-return]
     return _forward(q, k, cos, sin, position_ids, *options)  # type: ignore[no-any-return]
 
 
@@ -76,6 +79,7 @@ class _Rope(torch.autograd.Function):
         return _forward(q, k, cos, sin, position_ids, *options)  # type: ignore[no-any-return]
 
     @staticmethod
+    @first_order
     def backward(  # type: ignore[override]
         ctx: Any, dq_out: Tensor | None, dk_out: Tensor | None
     ) -> tuple[Tensor | None, ...]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tigon.ops._autocast import widened
+from tigon.ops._autograd import first_order, wants_grad
 from tigon.ops._library import fake, operator
 
 _forward = operator("softmax_forward")
@@ -28,7 +29,7 @@ def softmax(x: Tensor) -> Tensor:
         RuntimeError: a shape, dtype or device that does not fit, with the values.
     """
     x = widened(x)
-    if torch.is_grad_enabled() and x.requires_grad:
+    if wants_grad(x):
         return _Softmax.apply(x)  # type: ignore[no-any-return]
     return _forward(x)  # type: ignore[no-any-return]
 
@@ -41,6 +42,7 @@ class _Softmax(torch.autograd.Function):
         return y  # type: ignore[no-any-return]
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, dy: Tensor) -> Tensor:  # type: ignore[override]
         (y,) = ctx.saved_tensors
         return _backward(dy, y)  # type: ignore[no-any-return]

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tigon.ops._autograd import first_order, wants_grad
 from tigon.ops._library import fake, operator
 
 _forward = operator("swiglu_forward")
@@ -30,7 +31,7 @@ def swiglu(gate: Tensor, up: Tensor | None = None) -> Tensor:
         RuntimeError: a shape, dtype or device that does not fit, with the values.
     """
     gate, up = promoted(gate, up)
-    if torch.is_grad_enabled() and (gate.requires_grad or (up is not None and up.requires_grad)):
+    if wants_grad(gate, up):
         return _SwiGLU.apply(gate, up)  # type: ignore[no-any-return]
     return _forward(gate, up)  # type: ignore[no-any-return]
 
@@ -57,6 +58,7 @@ class _SwiGLU(torch.autograd.Function):
         return _forward(gate, up)  # type: ignore[no-any-return]
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         gate, up = ctx.saved_tensors
         return _backward(dy, gate, up, *ctx.needs_input_grad[:2])  # type: ignore[no-any-return]

@@ -600,6 +600,8 @@ def test_errors_name_the_values() -> None:
         op(x, weight, labels, label_smoothing=1.5)
     with pytest.raises(ValueError, match="num_items replaces the mean's divisor, but reduction is 'sum'"):
         op(x, weight, labels, num_items=3, reduction="sum")
+    with pytest.raises(ValueError, match=r"num_items must have one element, got shape \[2\]"):
+        op(x, weight, labels, num_items=torch.ones(2))
     with pytest.raises(ValueError, match="token_weights holds constants, but requires a gradient"):
         op(x, weight, labels, token_weights=torch.ones(4, requires_grad=True))
     with pytest.raises(ValueError, match="accumulate must be 'float32' or 'weight', got 'bf16'"):

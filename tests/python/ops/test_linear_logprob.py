@@ -137,6 +137,12 @@ def test_top1_takes_the_first_of_equals(device: str, dtype: torch.dtype, chunk_r
     assert torch.equal(out.is_top1, expected)
 
 
+def test_outputs_of_any_iterable() -> None:
+    x, weight, _, labels = case((6,), 10, 15, "cpu")
+    out = tigon.linear_logprob(x, weight, labels, outputs=(n for n in ("entropy",)))  # type: ignore[arg-type]
+    assert out.entropy is not None
+
+
 @on_devices
 def test_only_what_was_asked_for(device: str) -> None:
     x, weight, _, labels = case((6,), 10, 15, device)
@@ -285,5 +291,7 @@ def test_errors_name_the_values() -> None:
         tigon.linear_logprob(x, weight, labels, outputs=("logprobs",))  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match="linear_logprob_forward: temperature must be positive, got 0"):
         tigon.linear_logprob(x, weight, labels, temperature=0.0)
+    with pytest.raises(RuntimeError, match=r"finite logits must stay finite, but .* temperature 1\.0"):
+        tigon.linear_logprob(x, weight, labels, temperature=1e-42)
     with pytest.raises(RuntimeError, match=r"weight is empty, \[0\], but must be \[V, 8\]: a ZeRO-3 or FSDP shard"):
         tigon.linear_logprob(x, torch.empty(0), labels)

@@ -319,6 +319,14 @@ def test_elements_past_32_bits() -> None:
     assert y.count_nonzero() == 64
 
 
+@pytest.mark.parametrize("rotary_dim", [0, -2])
+def test_rotary_dim_is_positive(rotary_dim: int) -> None:
+    """0 is not taken for "the width of cos"."""
+    q = torch.randn(2, 4, 5, 16)
+    with pytest.raises(ValueError, match=f"rotary_dim must be at least 1 or None, got {rotary_dim}"):
+        tigon.rope(q, None, *angles(5, 16), rotary_dim=rotary_dim)
+
+
 def test_tables_that_require_gradients_are_refused() -> None:
     q = torch.randn(1, 1, 2, 8, requires_grad=True)
     cos, sin = angles(2, 8)

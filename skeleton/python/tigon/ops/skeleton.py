@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tigon.ops._autograd import first_order, wants_grad
 from tigon.ops._library import fake, operator
 
 _forward = operator("skeleton_forward")
@@ -26,7 +27,7 @@ def skeleton(x: Tensor, weight: Tensor) -> Tensor:
     Raises:
         RuntimeError: a shape, dtype or device that does not fit, with the values.
     """
-    if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
+    if wants_grad(x, weight):
         return _Skeleton.apply(x, weight)  # type: ignore[no-any-return]
     return _forward(x, weight)  # type: ignore[no-any-return]
 
@@ -38,6 +39,7 @@ class _Skeleton(torch.autograd.Function):
         return _forward(x, weight)  # type: ignore[no-any-return]
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         x, weight = ctx.saved_tensors
         return _backward(dy, x, weight, *ctx.needs_input_grad)  # type: ignore[no-any-return]
