@@ -39,7 +39,9 @@ def step_of(checkpoint: Path) -> int:
 
 
 def checkpoints(run: Path) -> list[Path]:
-    """The checkpoints of a run, oldest first, whole or not."""
+    """The checkpoints of a run, oldest first, whole or not; none where there is no folder."""
+    if not run.is_dir():
+        return []
     return sorted((path for path in run.iterdir() if step_of(path) >= 0), key=step_of)
 
 

@@ -47,6 +47,8 @@ def sft(args: SftArguments) -> SftResult:
     if args.use_cpu or not torch.cuda.is_available():
         keep_freed_memory()
     resume = _resume(args)
+    if resume is None:
+        run_folder.check(args)
     train_samples, held_out = _samples(args)
 
     tokenizer = load_tokenizer(args.model)

@@ -14,6 +14,17 @@ import torch
 from tigon.train import checkpoint
 from tigon.train.arguments import SftArguments
 from tigon.train.console import rank
+from tigon.train.options import OptionError
+
+
+def check(args: SftArguments) -> None:
+    """Refuse to mix a new run's files with an old one's."""
+    folder = Path(args.output_dir).expanduser()
+    if not args.add_version and ((folder / checkpoint.ARGS_FILE).is_file() or checkpoint.checkpoints(folder)):
+        raise OptionError(
+            f"--output_dir {args.output_dir} already holds a run: go on with it by --resume_from_checkpoint "
+            f"{args.output_dir}, or name another folder, or leave --add_version true"
+        )
 
 
 def create(args: SftArguments) -> Path:

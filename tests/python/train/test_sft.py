@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -286,8 +287,12 @@ def test_evaluation_on_a_held_out_part(model_dir: Path, data: Path, tmp_path: Pa
 
 
 def test_a_run_with_add_version_false(model_dir: Path, data: Path, tmp_path: Path) -> None:
-    result = sft(arguments(model_dir, data, tmp_path / "here", add_version=False, max_steps=1))
+    args = arguments(model_dir, data, tmp_path / "here", add_version=False, max_steps=2)
+    result = sft(args)
     assert result.run == tmp_path / "here"
+    with pytest.raises(OptionError, match=r"--output_dir .*here already holds a run: go on with it by"):
+        sft(dataclasses.replace(args, max_steps=1))
+    assert sft(dataclasses.replace(args, resume_from_checkpoint=str(result.run), max_steps=3)).step == 3
 
 
 def test_versions_count_up(model_dir: Path, data: Path, tmp_path: Path) -> None:
