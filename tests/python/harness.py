@@ -295,7 +295,7 @@ def suite(op: Operator) -> type:
         return str(value).replace("torch.", "").replace(" ", "")
 
     def made_with_upstream(seed: str) -> tuple[Inputs, list[Tensor]]:
-        inputs = make(typical, torch.bfloat16, "cuda", seed)
+        inputs = make(typical, op.dtypes[0], "cuda", seed)
         with torch.no_grad():
             outputs = [o for o in outputs_of(op.call(**inputs, **option_sets[0])) if isinstance(o, Tensor)]
         return inputs, upstream_for(outputs, "contiguous", _generator(seed))

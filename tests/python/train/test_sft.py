@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 import torch
-from peft import PeftModel
+from peft import PeftModel, get_peft_model_state_dict
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from tigon.train import OptionError, SftArguments, checkpoint, finetune, sft
@@ -109,6 +110,8 @@ def test_plain_peft_loads_the_adapter(unbroken: SftResult, model_dir: Path) -> N
     ids = torch.tensor([[5, 6, 7]])
     before = base(ids).logits
     tuned = PeftModel.from_pretrained(base, unbroken.checkpoint)
+    saved = load_file(unbroken.checkpoint / "adapter_model.safetensors")
+    torch.testing.assert_close(get_peft_model_state_dict(tuned), saved, rtol=0, atol=0)  # no key too many or too few
     assert not torch.equal(tuned(ids).logits, before)
 
 
