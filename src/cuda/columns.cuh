@@ -45,14 +45,54 @@ __global__ void column_partials(std::int64_t rows, std::int64_t cols, std::int64
   }
 }
 
-/// out[col] = sum over slices of partials[slice][col].
+/// out[col] = sum over slices of partials[slice][col]: every blockDim.y-th slice by one thread,
+/// then these sums in order.
 inline __global__ void column_sum(const float* partials, std::int64_t slices, std::int64_t cols,
                                   RowView out) {
-  const std::int64_t col = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (col >= cols) return;
+  __shared__ float shared[kSumRows][kColumnThreads];
+  const std::int64_t col = static_cast<std::int64_t>(blockIdx.x) * kColumnThreads + threadIdx.x;
   float total[1] = {0.0F};
-  for (std::int64_t s = 0; s < slices; ++s) total[0] += partials[s * cols + col];
+  if (col < cols)
+#pragma unroll 4
+    for (std::int64_t s = threadIdx.y; s < slices; s += kSumRows)
+      total[0] += partials[s * cols + col];
+  shared[threadIdx.y][threadIdx.x] = total[0];
+  __syncthreads();
+  if (threadIdx.y > 0 || col >= cols) return;
+  for (int r = 1; r < kSumRows; ++r) total[0] += shared[r][threadIdx.x];
   store(out, col * out.col_stride, total);
+}
+
+inline void sum_partials(cudaStream_t stream, const float* partials, std::int64_t slices,
+                         std::int64_t cols, const RowView& out) {
+  const std::int64_t blocks = (cols + kColumnThreads - 1) / kColumnThreads;
+  column_sum<<<blocks, dim3(kColumnThreads, kSumRows), 0, stream>>>(partials, slices, cols, out);
+}
+
+/// partials[col] = the sum over threadIdx.y of what each thread has summed of its columns, as
+/// HeldRow lays them out; `shared` holds blockDim.y * cols floats where blockDim.y > 1.
+template <int N>
+__device__ __forceinline__ void write_column_partials(const float (&sums)[kHeldVectors][N],
+                                                      int cols, float* shared, float* partials) {
+  float* mine = blockDim.y == 1 ? partials : shared + threadIdx.y * cols;
+  __syncthreads();  // reduce_row may still be reading
+#pragma unroll
+  for (int k = 0; k < kHeldVectors; ++k) {
+    const int col = static_cast<int>(threadIdx.x + k * blockDim.x) * N;
+    if (col >= cols) continue;
+#pragma unroll
+    for (int i = 0; i < N; i += 4)
+      *reinterpret_cast<float4*>(mine + col + i) =
+          make_float4(sums[k][i], sums[k][i + 1], sums[k][i + 2], sums[k][i + 3]);
+  }
+  if (blockDim.y == 1) return;
+  __syncthreads();
+  const int threads = blockDim.x * blockDim.y;
+  for (int col = threadIdx.y * blockDim.x + threadIdx.x; col < cols; col += threads) {
+    float total = 0.0F;
+    for (int r = 0; r < blockDim.y; ++r) total += shared[r * cols + col];
+    partials[col] = total;
+  }
 }
 
 /// Per sum. Enough for every vector width: wider tiles are fewer, hence cut into more slices.
@@ -75,8 +115,7 @@ void sum_columns(const Context& ctx, std::int64_t rows, std::int64_t cols, F f, 
           rows, cols, launch.slices, f, partials);
   for (int k = 0; k < K; ++k)
     if (outs[k])
-      column_sum<<<(cols + 255) / 256, 256, 0, stream>>>(partials + k * launch.slices * cols,
-                                                         launch.slices, cols, outs[k]);
+      sum_partials(stream, partials + k * launch.slices * cols, launch.slices, cols, outs[k]);
 }
 
 template <int N, class F>

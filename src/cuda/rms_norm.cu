@@ -4,6 +4,7 @@
 #include "cuda/config/rows.h"
 #include "cuda/device.h"
 #include "cuda/dispatch.cuh"
+#include "cuda/held_row.cuh"
 #include "cuda/reduce.cuh"
 #include "cuda/vector.cuh"
 #include "kernels/registry.h"
@@ -11,11 +12,17 @@
 namespace tigon::cuda {
 namespace {
 
+/// A row of a space with one axis.
+template <class T>
+__device__ __forceinline__ T* row_of(const RowView& view, std::int64_t row) {
+  return static_cast<T*>(view.data) + row * view.strides[0];
+}
+
 template <int N>
 __device__ __forceinline__ void load_scale(const RowView& weight, float offset, std::int64_t col,
                                            float (&out)[N]) {
   load_or(weight, 1.0F, col, out);
-  if (!weight) return;
+  if (!weight || offset == 0.0F) return;
 #pragma unroll
   for (int i = 0; i < N; ++i) out[i] += offset;
 }
@@ -42,7 +49,8 @@ __global__ void forward(const RmsNormForward p) {
         float r[N];
         load_as<T>(p.residual, residual_at + col * p.residual.col_stride, r);
 #pragma unroll
-        for (int i = 0; i < N; ++i) x[i] = round_as<T>(x[i] + r[i]);
+        for (int i = 0; i < N; ++i) x[i] += r[i];
+        round_as<T>(x);
         store_as<T>(p.sum, sum_at + col * p.sum.col_stride, x);
       }
 #pragma unroll
@@ -63,12 +71,66 @@ __global__ void forward(const RmsNormForward p) {
       load_as<T>(in, in_at + col * in.col_stride, x);
       load_scale(p.weight, p.weight_offset, col, w);
 #pragma unroll
-      for (int i = 0; i < N; ++i) {
-        const float xhat = x[i] * rstd;
-        x[i] = (p.round_before_weight ? round_as<T>(xhat) : xhat) * w[i];
-      }
+      for (int i = 0; i < N; ++i) x[i] *= rstd;
+      if (p.round_before_weight) round_as<T>(x);
+#pragma unroll
+      for (int i = 0; i < N; ++i) x[i] *= w[i];
       store(p.y, y_at + col * p.y.col_stride, x);
     }
+  }
+}
+
+/// The same for rows that fit registers, lie at one distance, and are of one type.
+template <class T, int N>
+__global__ void __launch_bounds__(1024) forward_held(const RmsNormForward p) {
+  extern __shared__ float shared[];
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
+  for (std::int64_t first = blockIdx.x * static_cast<std::int64_t>(blockDim.y);
+       first < p.rows.count; first += step) {
+    const std::int64_t row = first + threadIdx.y;
+    const int cols = row < p.rows.count ? static_cast<int>(p.cols) : 0;
+    HeldRow<T, N> x;
+    x.load(row_of<const T>(p.x, row), cols);
+    if (p.residual) {
+      HeldRow<T, N> residual;
+      residual.load(row_of<const T>(p.residual, row), cols);
+      T* sum = row_of<T>(p.sum, row);
+      x.visit(cols, [&](int k, int col) {
+        float a[N];
+        float b[N];
+        x.held[k].get(a);
+        residual.held[k].get(b);
+#pragma unroll
+        for (int i = 0; i < N; ++i) a[i] += b[i];
+        x.held[k].set(a);
+        x.held[k].store(sum + col);
+      });
+    }
+    float squares = 0.0F;
+#pragma unroll
+    for (int k = 0; k < kHeldVectors; ++k) {
+      float v[N];
+      x.held[k].get(v);
+#pragma unroll
+      for (int i = 0; i < N; ++i) squares += v[i] * v[i];
+    }
+    squares = reduce_row(squares, blockDim.x, shared, Sum());
+    const float rstd = rsqrtf(squares / static_cast<float>(p.cols) + p.eps);
+    if (p.rstd && threadIdx.x == 0 && cols > 0) *row_of<float>(p.rstd, row) = rstd;
+
+    T* y = row_of<T>(p.y, row);
+    x.visit(cols, [&](int k, int col) {
+      float v[N];
+      float w[N];
+      x.held[k].get(v);
+      load_scale(p.weight, p.weight_offset, col, w);
+#pragma unroll
+      for (int i = 0; i < N; ++i) v[i] *= rstd;
+      if (p.round_before_weight) round_as<T>(v);
+#pragma unroll
+      for (int i = 0; i < N; ++i) v[i] *= w[i];
+      store(y + col, v);
+    });
   }
 }
 
@@ -121,6 +183,79 @@ __global__ void backward_dx(const RmsNormBackward p) {
   }
 }
 
+/// dx, and dweight's sum over the rows of a block in partials [blocks, cols], in one reading of
+/// rows as forward_held takes them; the next row is on its way while one is worked on.
+template <class T, int N>
+__global__ void __launch_bounds__(kPersistentThreads)
+    backward_held(const RmsNormBackward p, float* partials) {
+  extern __shared__ float shared[];
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
+  const std::int64_t begin = blockIdx.x * static_cast<std::int64_t>(blockDim.y);
+  const auto columns = [&](std::int64_t row) {
+    return row < p.rows.count ? static_cast<int>(p.cols) : 0;
+  };
+  HeldRow<T, N> next_x;
+  HeldRow<T, N> next_dy;
+  float next_rstd = 0.0F;
+  const auto fetch = [&](std::int64_t row) {
+    next_x.load(row_of<const T>(p.x, row), columns(row));
+    next_dy.load(row_of<const T>(p.dy, row), columns(row));
+    next_rstd = row < p.rows.count ? *row_of<const float>(p.rstd, row) : 0.0F;
+  };
+  float dweight[kHeldVectors][N] = {};
+  fetch(begin + threadIdx.y);
+  for (std::int64_t first = begin; first < p.rows.count; first += step) {
+    const std::int64_t row = first + threadIdx.y;
+    const int cols = columns(row);
+    const HeldRow<T, N> x = next_x;
+    const HeldRow<T, N> dy = next_dy;
+    const float rstd = next_rstd;
+    fetch(row + step);
+
+    float dot = 0.0F;
+    x.visit(cols, [&](int k, int col) {
+      float v[N];
+      float g[N];
+      float w[N];
+      x.held[k].get(v);
+      dy.held[k].get(g);
+      load_scale(p.weight, p.weight_offset, col, w);
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        v[i] *= rstd;
+        dot += g[i] * w[i] * v[i];
+      }
+      if (p.round_before_weight) round_as<T>(v);
+#pragma unroll
+      for (int i = 0; i < N; ++i) dweight[k][i] += g[i] * v[i];
+    });
+    if (!p.dx) continue;
+    const float c =
+        reduce_row(dot, blockDim.x, shared, Sum()) * rstd * rstd / static_cast<float>(p.cols);
+    T* dx = row_of<T>(p.dx, row);
+    const T* dsum = row_of<const T>(p.dsum, row);
+    x.visit(cols, [&](int k, int col) {
+      float v[N];
+      float g[N];
+      float w[N];
+      x.held[k].get(v);
+      dy.held[k].get(g);
+      load_scale(p.weight, p.weight_offset, col, w);  // from L1: held, it would spill
+#pragma unroll
+      for (int i = 0; i < N; ++i) v[i] = rstd * (g[i] * w[i]) - c * v[i];
+      if (p.dsum) {
+        load(dsum + col, g);
+#pragma unroll
+        for (int i = 0; i < N; ++i) v[i] += g[i];
+      }
+      store(dx + col, v);
+    });
+  }
+  if (partials != nullptr)
+    write_column_partials(dweight, static_cast<int>(p.cols), shared,
+                          partials + blockIdx.x * p.cols);
+}
+
 /// dy * xhat, summed over rows: dweight.
 template <class T, int N>
 struct WeightGradient {
@@ -133,10 +268,10 @@ struct WeightGradient {
     load(p.dy, p.dy.offset(p.rows, row) + col * p.dy.col_stride, g);
     const float rstd = static_cast<const float*>(p.rstd.data)[p.rstd.offset(p.rows, row)];
 #pragma unroll
-    for (int i = 0; i < N; ++i) {
-      const float xhat = out[i] * rstd;
-      out[i] = g[i] * (p.round_before_weight ? round_as<T>(xhat) : xhat);
-    }
+    for (int i = 0; i < N; ++i) out[i] *= rstd;
+    if (p.round_before_weight) round_as<T>(out);
+#pragma unroll
+    for (int i = 0; i < N; ++i) out[i] *= g[i];
   }
 };
 
@@ -145,17 +280,47 @@ void launch_forward(const Context& ctx, const RmsNormForward& p) {
   const bool vector =
       are_vectorisable({&p.x, &p.residual, &p.sum, &p.y, &p.weight}, p.rows, p.cols);
   dispatch(p.x.dtype, vector, [&]<class T, int N>() {
-    const RowLaunch launch = choose_row_launch(p.rows.count, p.cols, N);
-    forward<T, N>
-        <<<launch.blocks, dim3(launch.threads_per_row, launch.rows_per_block),
-           launch.shared_floats * sizeof(float), static_cast<cudaStream_t>(ctx.stream)>>>(p);
+    RowLaunch launch = choose_row_launch(p.rows.count, p.cols, N);
+    auto kernel = forward<T, N>;
+    if constexpr (N > 1) {
+      const RowLaunch held = choose_held_launch(p.rows.count, p.cols, N);
+      if (p.rows.axes <= 1 && p.y.dtype == p.x.dtype &&
+          fits_registers(p.cols, N, held.threads_per_row)) {
+        launch = held;
+        kernel = forward_held<T, N>;
+      }
+    }
+    kernel<<<launch.blocks, dim3(launch.threads_per_row, launch.rows_per_block),
+             launch.shared_floats * sizeof(float), static_cast<cudaStream_t>(ctx.stream)>>>(p);
   });
   check(cudaGetLastError(), "rms_norm_forward");
+}
+
+/// False where the rows are not of one type, do not lie at one distance or do not fit registers.
+template <class T, int N>
+bool launch_held(const Context& ctx, const RmsNormBackward& p) {
+  const RowLaunch launch =
+      choose_persistent_launch(p.rows.count, p.cols, N, multiprocessors(ctx.device.index));
+  if (p.rows.count == 0 || p.rows.axes > 1 || p.dy.dtype != p.x.dtype ||
+      launch.threads_per_row > kPersistentThreads ||
+      !fits_registers(p.cols, N, launch.threads_per_row))
+    return false;
+  const auto stream = static_cast<cudaStream_t>(ctx.stream);
+  auto* partials = p.dweight ? static_cast<float*>(ctx.workspace) : nullptr;
+  const std::int64_t sums = launch.rows_per_block > 1 ? launch.rows_per_block * p.cols : 0;
+  const auto shared = std::max<std::int64_t>(launch.shared_floats, sums) * sizeof(float);
+  backward_held<T, N>
+      <<<launch.blocks, dim3(launch.threads_per_row, launch.rows_per_block), shared, stream>>>(
+          p, partials);
+  if (p.dweight) sum_partials(stream, partials, launch.blocks, p.cols, p.dweight);
+  return true;
 }
 
 void launch_backward(const Context& ctx, const RmsNormBackward& p) {
   const bool vector = are_vectorisable({&p.x, &p.dy, &p.dsum, &p.dx, &p.weight}, p.rows, p.cols);
   dispatch(p.x.dtype, vector, [&]<class T, int N>() {
+    if constexpr (N > 1)
+      if (launch_held<T, N>(ctx, p)) return;
     if (p.dx && p.rows.count > 0) {
       const RowLaunch launch = choose_row_launch(p.rows.count, p.cols, N);
       backward_dx<T, N>
@@ -170,7 +335,13 @@ void launch_backward(const Context& ctx, const RmsNormBackward& p) {
 }
 
 std::size_t backward_workspace(const Context& ctx, const RmsNormBackward& p) {
-  return p.dweight ? column_workspace(p.rows.count, p.cols, ctx.device.index) : 0;
+  if (!p.dweight) return 0;
+  const int count = multiprocessors(ctx.device.index);
+  std::int64_t blocks = 0;
+  for (const int width : {4, 8})
+    blocks = std::max(blocks, choose_persistent_launch(p.rows.count, p.cols, width, count).blocks);
+  return std::max(column_workspace(p.rows.count, p.cols, ctx.device.index),
+                  static_cast<std::size_t>(blocks * p.cols) * sizeof(float));
 }
 
 const RegisterKernel<RmsNormForward> kForward(DeviceType::cuda, {.launch = launch_forward});

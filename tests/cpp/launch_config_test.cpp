@@ -45,6 +45,32 @@ TEST(RowLaunch, Choices) {
                 .threads_per_row = 8, .rows_per_block = 16, .blocks = 32768, .shared_floats = 16}));
 }
 
+TEST(HeldLaunch, RowsFitUpToTheLargestBlock) {
+  for (const int width : {4, 8}) {
+    const std::int64_t largest = std::int64_t{1024} * kHeldVectors * width;
+    for (const std::int64_t cols :
+         {std::int64_t{width}, std::int64_t{128}, std::int64_t{4096}, largest}) {
+      const RowLaunch launch = choose_held_launch(100, cols, width);
+      EXPECT_TRUE(fits_registers(cols, width, launch.threads_per_row)) << cols;
+      EXPECT_EQ(launch.threads_per_row * launch.rows_per_block % 32, 0);
+    }
+    EXPECT_FALSE(fits_registers(largest + width, width, 1024));
+  }
+  EXPECT_EQ(choose_held_launch(524288, 128, 8).threads_per_row, 4);
+}
+
+TEST(PersistentLaunch, BlocksStayAndNoneIsIdle) {
+  for (const std::int64_t rows : {std::int64_t{1}, std::int64_t{100}, std::int64_t{16384}, kMany}) {
+    for (const std::int64_t cols : {128, 4096, 16384}) {
+      const RowLaunch launch = choose_persistent_launch(rows, cols, 8, 132);
+      const int threads = launch.threads_per_row * launch.rows_per_block;
+      EXPECT_LE(launch.blocks * threads, 132 * std::max(threads, kPersistentThreads));
+      EXPECT_LT((launch.blocks - 1) * launch.rows_per_block, rows);
+    }
+  }
+  EXPECT_EQ(choose_persistent_launch(16384, 4096, 8, 132).blocks, 4 * 132);
+}
+
 TEST(CrossEntropyLaunch, LongRowsTakeAMultiprocessorAndShortOnesShareIt) {
   EXPECT_EQ(choose_cross_entropy_launch(4096, 128256, 8, 2), choose_row_launch(4096, 128256, 8));
   EXPECT_EQ(choose_cross_entropy_launch(65537, 8, 4, 4), choose_row_launch(65537, 8, 4));

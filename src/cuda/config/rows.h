@@ -16,17 +16,46 @@ struct RowLaunch {
   friend bool operator==(const RowLaunch&, const RowLaunch&) = default;
 };
 
+/// Vectors of a row that a thread can hold in registers.
+inline constexpr int kHeldVectors = 4;
+
 /// About four vectors of `width` elements per thread and row, at least 128 threads per block; grid
-/// x holds 2^31 - 1 blocks, and the kernels loop over what is left.
-constexpr RowLaunch choose_row_launch(std::int64_t rows, std::int64_t cols, int width) {
+/// x holds 2^31 - 1 blocks, and the kernels loop over what is left. RowSweep needs at least as many
+/// threads per row as a vector has elements, held rows only `least`.
+constexpr RowLaunch choose_row_launch(std::int64_t rows, std::int64_t cols, int width,
+                                      int least = 8) {
   const std::int64_t vectors = std::max<std::int64_t>(1, (cols + width - 1) / width);
-  const auto wanted = std::bit_ceil(static_cast<std::uint64_t>((vectors + 3) / 4));
+  const auto wanted =
+      std::bit_ceil(static_cast<std::uint64_t>((vectors + kHeldVectors - 1) / kHeldVectors));
   RowLaunch launch;
-  launch.threads_per_row = static_cast<int>(std::clamp<std::uint64_t>(wanted, 8, 1024));
+  launch.threads_per_row = static_cast<int>(std::clamp<std::uint64_t>(wanted, least, 1024));
   launch.rows_per_block = std::max(1, 128 / launch.threads_per_row);
   launch.blocks = std::clamp<std::int64_t>(
       (rows + launch.rows_per_block - 1) / launch.rows_per_block, 1, 0x7FFFFFFF);
   launch.shared_floats = launch.rows_per_block * std::max(1, launch.threads_per_row / 32);
+  return launch;
+}
+
+/// For kernels that hold their row in registers, where fits_registers().
+constexpr RowLaunch choose_held_launch(std::int64_t rows, std::int64_t cols, int width) {
+  return choose_row_launch(rows, cols, width, 4);
+}
+
+constexpr bool fits_registers(std::int64_t cols, int width, int threads_per_row) {
+  return cols <= std::int64_t{kHeldVectors} * threads_per_row * width;
+}
+
+/// For kernels whose blocks stay and walk over the rows, with sums over rows in registers: as many
+/// blocks as run at once at kPersistentThreads per multiprocessor.
+inline constexpr int kPersistentThreads = 512;
+
+constexpr RowLaunch choose_persistent_launch(std::int64_t rows, std::int64_t cols, int width,
+                                             int multiprocessors) {
+  RowLaunch launch = choose_held_launch(rows, cols, width);
+  const int threads = launch.threads_per_row * launch.rows_per_block;
+  const std::int64_t resident =
+      std::int64_t{multiprocessors} * std::max(1, kPersistentThreads / threads);
+  launch.blocks = std::min(launch.blocks, resident);
   return launch;
 }
 
@@ -41,6 +70,7 @@ struct ColumnLaunch {
 
 inline constexpr int kColumnThreads = 32;  // over columns
 inline constexpr int kColumnRows = 8;      // over rows
+inline constexpr int kSumRows = 16;        // over the slices
 
 /// Enough blocks for four per multiprocessor, but at least 64 rows each.
 constexpr ColumnLaunch choose_column_launch(std::int64_t rows, std::int64_t cols, int width,
