@@ -70,7 +70,8 @@ inline void sum_partials(cudaStream_t stream, const float* partials, std::int64_
 }
 
 /// partials[col] = the sum over threadIdx.y of what each thread has summed of its columns, as
-/// HeldRow lays them out; `shared` holds blockDim.y * cols floats where blockDim.y > 1.
+/// HeldRow lays them out; `shared` holds blockDim.y * cols floats where blockDim.y > 1, and is no
+/// longer in use.
 template <int N>
 __device__ __forceinline__ void write_column_partials(const float (&sums)[kHeldVectors][N],
                                                       int cols, float* shared, float* partials) {

@@ -184,75 +184,79 @@ __global__ void backward_dx(const RmsNormBackward p) {
 }
 
 /// dx, and dweight's sum over the rows of a block in partials [blocks, cols], in one reading of
-/// rows as forward_held takes them; the next row is on its way while one is worked on.
+/// rows as forward_held takes them, while the next ones are on their way.
 template <class T, int N>
 __global__ void __launch_bounds__(kPersistentThreads)
     backward_held(const RmsNormBackward p, float* partials) {
   extern __shared__ float shared[];
+  float* pipeline_memory = shared + blockDim.y * max(1, blockDim.x / kWarp) * 4;
+  RowPipeline<T, N, 2> pipeline(pipeline_memory);
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
   const std::int64_t begin = blockIdx.x * static_cast<std::int64_t>(blockDim.y);
   const auto columns = [&](std::int64_t row) {
     return row < p.rows.count ? static_cast<int>(p.cols) : 0;
   };
-  HeldRow<T, N> next_x;
-  HeldRow<T, N> next_dy;
-  float next_rstd = 0.0F;
-  const auto fetch = [&](std::int64_t row) {
-    next_x.load(row_of<const T>(p.x, row), columns(row));
-    next_dy.load(row_of<const T>(p.dy, row), columns(row));
-    next_rstd = row < p.rows.count ? *row_of<const float>(p.rstd, row) : 0.0F;
+  const auto fetch = [&](int stage, std::int64_t row) {
+    pipeline.fetch(stage, 0, row_of<const T>(p.x, row), columns(row));
+    pipeline.fetch(stage, 1, row_of<const T>(p.dy, row), columns(row));
+    pipeline.commit();
+  };
+  const auto load_rstd = [&](std::int64_t row) {
+    return row < p.rows.count ? *row_of<const float>(p.rstd, row) : 0.0F;
   };
   float dweight[kHeldVectors][N] = {};
-  fetch(begin + threadIdx.y);
+  for (int stage = 0; stage + 1 < kStages; ++stage)
+    fetch(stage, begin + threadIdx.y + stage * step);
+  float next_rstd = load_rstd(begin + threadIdx.y);
+  int stage = 0;
   for (std::int64_t first = begin; first < p.rows.count; first += step) {
     const std::int64_t row = first + threadIdx.y;
     const int cols = columns(row);
-    const HeldRow<T, N> x = next_x;
-    const HeldRow<T, N> dy = next_dy;
     const float rstd = next_rstd;
-    fetch(row + step);
+    fetch((stage + kStages - 1) % kStages, row + (kStages - 1) * step);
+    next_rstd = load_rstd(row + step);
+    pipeline.wait(kStages - 1);
 
     float dot = 0.0F;
-    x.visit(cols, [&](int k, int col) {
-      float v[N];
+    float xhat[kHeldVectors][N];
+    float scaled[kHeldVectors][N];  // dy * weight
+    HeldRow<T, N>::visit(cols, [&](int k, int col) {
       float g[N];
-      float w[N];
-      x.held[k].get(v);
-      dy.held[k].get(g);
-      load_scale(p.weight, p.weight_offset, col, w);
+      pipeline.get(stage, 0, k, xhat[k]);
+      pipeline.get(stage, 1, k, g);
+      load_scale(p.weight, p.weight_offset, col, scaled[k]);
+      float rounded[N];
 #pragma unroll
       for (int i = 0; i < N; ++i) {
-        v[i] *= rstd;
-        dot += g[i] * w[i] * v[i];
+        scaled[k][i] *= g[i];
+        xhat[k][i] *= rstd;
+        dot += scaled[k][i] * xhat[k][i];
+        rounded[i] = xhat[k][i];
       }
-      if (p.round_before_weight) round_as<T>(v);
+      if (p.round_before_weight) round_as<T>(rounded);
 #pragma unroll
-      for (int i = 0; i < N; ++i) dweight[k][i] += g[i] * v[i];
+      for (int i = 0; i < N; ++i) dweight[k][i] += g[i] * rounded[i];
     });
+    stage = (stage + 1) % kStages;
     if (!p.dx) continue;
-    const float c =
-        reduce_row(dot, blockDim.x, shared, Sum()) * rstd * rstd / static_cast<float>(p.cols);
+    const float mean = reduce_row(dot, blockDim.x, shared, Sum()) / static_cast<float>(p.cols);
     T* dx = row_of<T>(p.dx, row);
     const T* dsum = row_of<const T>(p.dsum, row);
-    x.visit(cols, [&](int k, int col) {
+    HeldRow<T, N>::visit(cols, [&](int k, int col) {
       float v[N];
-      float g[N];
-      float w[N];
-      x.held[k].get(v);
-      dy.held[k].get(g);
-      load_scale(p.weight, p.weight_offset, col, w);  // from L1: held, it would spill
 #pragma unroll
-      for (int i = 0; i < N; ++i) v[i] = rstd * (g[i] * w[i]) - c * v[i];
+      for (int i = 0; i < N; ++i) v[i] = rstd * (scaled[k][i] - xhat[k][i] * mean);
       if (p.dsum) {
-        load(dsum + col, g);
+        float d[N];
+        load(dsum + col, d);
 #pragma unroll
-        for (int i = 0; i < N; ++i) v[i] += g[i];
+        for (int i = 0; i < N; ++i) v[i] += d[i];
       }
       store(dx + col, v);
     });
   }
   if (partials != nullptr)
-    write_column_partials(dweight, static_cast<int>(p.cols), shared,
+    write_column_partials(dweight, static_cast<int>(p.cols), pipeline_memory,
                           partials + blockIdx.x * p.cols);
 }
 
@@ -296,7 +300,7 @@ void launch_forward(const Context& ctx, const RmsNormForward& p) {
   check(cudaGetLastError(), "rms_norm_forward");
 }
 
-/// False where the rows are not of one type, do not lie at one distance or do not fit registers.
+/// False where the rows are not of one type, do not lie at one distance or do not fit the chip.
 template <class T, int N>
 bool launch_held(const Context& ctx, const RmsNormBackward& p) {
   const RowLaunch launch =
@@ -305,10 +309,11 @@ bool launch_held(const Context& ctx, const RmsNormBackward& p) {
       launch.threads_per_row > kPersistentThreads ||
       !fits_registers(p.cols, N, launch.threads_per_row))
     return false;
+  const int threads = launch.threads_per_row * launch.rows_per_block;
+  const std::size_t shared = 16 * launch.shared_floats + pipeline_bytes(threads, 2);
+  if (!allow_shared_memory(backward_held<T, N>, shared, ctx.device.index)) return false;
   const auto stream = static_cast<cudaStream_t>(ctx.stream);
   auto* partials = p.dweight ? static_cast<float*>(ctx.workspace) : nullptr;
-  const std::int64_t sums = launch.rows_per_block > 1 ? launch.rows_per_block * p.cols : 0;
-  const auto shared = std::max<std::int64_t>(launch.shared_floats, sums) * sizeof(float);
   backward_held<T, N>
       <<<launch.blocks, dim3(launch.threads_per_row, launch.rows_per_block), shared, stream>>>(
           p, partials);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 
 namespace tigon::cuda {
@@ -48,6 +49,7 @@ constexpr bool fits_registers(std::int64_t cols, int width, int threads_per_row)
 /// For kernels whose blocks stay and walk over the rows, with sums over rows in registers: as many
 /// blocks as run at once at kPersistentThreads per multiprocessor.
 inline constexpr int kPersistentThreads = 512;
+inline constexpr int kStages = 2;  // of RowPipeline
 
 constexpr RowLaunch choose_persistent_launch(std::int64_t rows, std::int64_t cols, int width,
                                              int multiprocessors) {
@@ -57,6 +59,11 @@ constexpr RowLaunch choose_persistent_launch(std::int64_t rows, std::int64_t col
       std::int64_t{multiprocessors} * std::max(1, kPersistentThreads / threads);
   launch.blocks = std::min(launch.blocks, resident);
   return launch;
+}
+
+/// What a RowPipeline of `streams` tensors takes for `threads` threads.
+constexpr std::size_t pipeline_bytes(int threads, int streams) {
+  return std::size_t{16} * kStages * streams * kHeldVectors * threads;
 }
 
 /// How a sum over rows is cut: tiles of 32 * width columns, and slices of rows whose partial sums
