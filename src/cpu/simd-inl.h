@@ -211,7 +211,10 @@ HWY_INLINE float max(std::int64_t n, const T* in) {
   const FloatTag d;
   const Vec start = hn::Set(d, -std::numeric_limits<float>::infinity());
   const auto larger = [](Vec a, Vec b) { return hn::Max(a, b); };
-  return hn::GetLane(hn::MaxOfLanes(d, reduce(n, start, larger, [](Vec v) { return v; }, in)));
+  // Not MaxOfLanes: where it is emulated it starts from the lowest finite number.
+  HWY_ALIGN float lane[kMaxLanes];
+  store(reduce(n, start, larger, [](Vec v) { return v; }, in), lane);
+  return *std::max_element(lane, lane + lanes());
 }
 
 /// e^v to 1.5 ulp; infinite and NaN where it should be, 0 below 2^-125.
