@@ -24,7 +24,10 @@ Chat with a model, with or without an adapter.
   tigon infer --model MODEL --prompt "What is a kernel?"
   echo "What is a kernel?" | tigon infer --model MODEL
 
-In a chat, `clear` forgets the conversation and `exit` or Ctrl-D ends it."""
+In a chat, `clear` forgets the conversation and `exit` or Ctrl-D ends it. A pipe is one prompt,
+however many lines it has.
+
+OMP_NUM_THREADS sets the threads on a CPU: fewer where its cores are shared with other work."""
 
 
 @dataclasses.dataclass
@@ -151,6 +154,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _converse(chat: Chat) -> int:
+    print("`clear` forgets the conversation, `exit` ends it.")
     while True:
         try:
             text = input(">>> ").strip()

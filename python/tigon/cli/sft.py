@@ -26,7 +26,7 @@ environment variables:
   NPROC_PER_NODE        processes to start on this machine (default: one), through torchrun
   RANK, WORLD_SIZE, ... set by torchrun or accelerate launch, which may also be used directly
   CUDA_VISIBLE_DEVICES  GPUs to use; empty: train on the CPU
-  OMP_NUM_THREADS       threads on the CPU"""
+  OMP_NUM_THREADS       threads on the CPU; fewer where its cores are shared with other work"""
 
 
 def arguments(argv: Sequence[str]) -> SftArguments:

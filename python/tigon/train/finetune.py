@@ -85,13 +85,19 @@ def sft(args: SftArguments) -> SftResult:
         run_folder.write_args(folder, args)
         if args.split_dataset_ratio:
             write_samples(folder / "val_dataset.jsonl", held_out)
+    samples = hf.per_device_train_batch_size * hf.gradient_accumulation_steps * world_size()
+    say(
+        f"Each step takes {samples} samples: {hf.per_device_train_batch_size} at a time, "
+        f"{hf.gradient_accumulation_steps} times, in {world_size()} process{'' if world_size() == 1 else 'es'}"
+    )
     say(f"Writing to {folder}")
 
     with Interrupt() as interrupt:
         trainer.add_callback(interrupt)
-        trainer.train(resume_from_checkpoint=str(resume) if resume else None)
+        output = trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     calls = fused.summarise(report, args.fused)
-    return _finish(trainer, log, interrupt, calls)
+    # Of a resumed run, transformers 4 divides the losses of the new steps by the number of all steps.
+    return _finish(trainer, log, interrupt, calls, None if resume else output.training_loss)
 
 
 def _resume(args: SftArguments) -> Path | None:
@@ -137,7 +143,9 @@ def _tensorboard(args: SftArguments, folder: Path) -> list[Any]:
     return [TensorBoardCallback(SummaryWriter(log_dir=str(folder / "runs")))]
 
 
-def _finish(trainer: SftTrainer, log: callbacks.RunLog, interrupt: Interrupt, fused_calls: int) -> SftResult:
+def _finish(
+    trainer: SftTrainer, log: callbacks.RunLog, interrupt: Interrupt, fused_calls: int, mean_loss: float | None
+) -> SftResult:
     state, folder = trainer.state, log.path.parent
     saved = checkpoint.checkpoints(folder)
     result = SftResult(
@@ -168,5 +176,6 @@ def _finish(trainer: SftTrainer, log: callbacks.RunLog, interrupt: Interrupt, fu
         say(f"Stopped by {interrupt.received.name}. Go on with: tigon sft --resume_from_checkpoint {folder}")
     elif result.checkpoint is not None:
         what = "adapters" if (result.checkpoint / "adapter_config.json").is_file() else "model"
-        say(f"Done. Chat with it: tigon infer --{what} {result.checkpoint}")
+        loss = "" if mean_loss is None else f", mean loss {mean_loss:.4f}"
+        say(f"Done{loss}. Chat with it: tigon infer --{what} {result.checkpoint}")
     return result

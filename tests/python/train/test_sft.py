@@ -244,7 +244,11 @@ def test_full_tuning(model_dir: Path, data: Path, tmp_path: Path, capsys: pytest
     args = arguments(model_dir, data, tmp_path, save_total_limit=1, **common)
     whole = sft(args)
     assert [path.name for path in checkpoint.checkpoints(whole.run)] == ["checkpoint-4"]
-    assert f"tigon infer --model {whole.checkpoint}" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"tigon infer --model {whole.checkpoint}" in printed
+    mean = sum(losses(whole).values()) / 4  # each step is logged
+    assert f"Done, mean loss {mean:.4f}. Chat" in printed
+    assert "Each step takes 4 samples: 2 at a time, 2 times, in 1 process\n" in printed
     AutoModelForCausalLM.from_pretrained(whole.checkpoint)
     shutil.rmtree(whole.run / "checkpoint-4")
     half = sft(arguments(model_dir, data, tmp_path, **common))
