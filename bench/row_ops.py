@@ -31,6 +31,7 @@ from torch import Tensor
 import tigon
 
 GIB = 2**30
+OPS = ("rms_norm", "layer_norm", "softmax", "swiglu", "geglu", "cross_entropy")
 
 
 @dataclass
@@ -196,7 +197,7 @@ def show(rows: list[dict[str, Any]]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--op", action="append", help="only this operator (may be repeated)")
+    parser.add_argument("--op", action="append", choices=OPS, help="only this operator (may be repeated)")
     parser.add_argument("--calls", type=int, default=25)
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     args = parser.parse_args()

@@ -189,6 +189,7 @@ template <class T, int N>
 __global__ void __launch_bounds__(kPersistentThreads)
     backward_held(const RmsNormBackward p, float* partials) {
   extern __shared__ float shared[];
+  // Four floats for each that reduce_row needs: the pipeline starts on a 16-byte boundary.
   float* pipeline_memory = shared + blockDim.y * max(1, blockDim.x / kWarp) * 4;
   RowPipeline<T, N, 2> pipeline(pipeline_memory);
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;

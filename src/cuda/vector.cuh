@@ -37,8 +37,8 @@ __device__ __forceinline__ __half from_float<__half>(float v) {
   return __float2half_rn(v);
 }
 
-/// Two elements in one word, the first in the lower half; one instruction each way and element,
-/// where the conversion of a single one is eight times as slow.
+/// Two elements in one word, the first in the lower half: one instruction packs both, one unpacks
+/// each.
 template <class T>
 __device__ __forceinline__ std::uint32_t pack(float a, float b);
 template <>
