@@ -27,7 +27,6 @@ void forward_rows(const Context& ctx, const LayerNormForward& p) {
     for (std::int64_t row = begin; row < end; ++row) {
       const T* x = read<T>(p.x, p.x.offset(p.rows, row), p.cols, scratch[0]);
       const float mean = sum(p.cols, [](Vec v) { return v; }, x) / n;
-      prefetch(p.x, p.rows, row + 1, p.cols);
       const Vec m = hn::Set(d, mean);
       const auto squared_deviation = [&](Vec v) {
         const Vec deviation = hn::Sub(v, m);
@@ -41,7 +40,9 @@ void forward_rows(const Context& ctx, const LayerNormForward& p) {
       const std::int64_t at = p.y.offset(p.rows, row);
       T* y = write_buffer<T>(p.y, at, scratch[1]);
       const Vec r = hn::Set(d, rstd);
+      NextRow next(p.rows, row + 1, p.x);
       const auto normalise = [&](Vec v, Vec w, Vec b) {
+        next.ask();
         return hn::MulAdd(hn::Mul(hn::Sub(v, m), r), w, b);
       };
       map(p.cols, y, normalise, x, weight, bias);
@@ -86,8 +87,6 @@ void backward_rows(const Context& ctx, const LayerNormBackward& p) {
         }
         if (dbias != nullptr)
           map(p.cols, dbias, [](Vec acc, Vec g) { return hn::Add(acc, g); }, dbias, dy);
-        prefetch(p.x, p.rows, row + 1, p.cols);
-        prefetch(p.dy, p.rows, row + 1, p.cols);
         if (!p.dx) continue;
 
         const auto [sum_g, sum_g_xhat] = sums(
@@ -101,7 +100,9 @@ void backward_rows(const Context& ctx, const LayerNormBackward& p) {
         const Vec mean_g_xhat = hn::Set(d, sum_g_xhat / n);
         const std::int64_t at = p.dx.offset(p.rows, row);
         T* dx = write_buffer<T>(p.dx, at, scratch[2]);
+        NextRow next(p.rows, row + 1, p.x, p.dy);
         const auto grad = [&](Vec g, Vec w, Vec v) {
+          next.ask();
           const Vec centred = hn::Sub(hn::Mul(g, w), mean_g);  // as rounded in the sum: 0 for D = 1
           return hn::Mul(r, hn::NegMulAdd(normalised(v), mean_g_xhat, centred));
         };

@@ -42,16 +42,19 @@ void forward_rows(const Context& ctx, const RmsNormForward& p) {
         x = s;
       }
       const float squares = sum(p.cols, [](Vec v) { return hn::Mul(v, v); }, x);
-      prefetch(p.x, p.rows, row + 1, p.cols);
-      if (p.residual) prefetch(p.residual, p.rows, row + 1, p.cols);
       const float rstd = 1.0F / std::sqrt(squares / static_cast<float>(p.cols) + p.eps);
       if (p.rstd) static_cast<float*>(p.rstd.data)[p.rstd.offset(p.rows, row)] = rstd;
 
       const std::int64_t at = p.y.offset(p.rows, row);
       T* y = write_buffer<T>(p.y, at, scratch[3]);
       const Vec r = hn::Set(FloatTag(), rstd);
-      const auto scaled = [&](Vec v, Vec w) { return hn::Mul(hn::Mul(v, r), w); };
+      NextRow next(p.rows, row + 1, p.x, p.residual);
+      const auto scaled = [&](Vec v, Vec w) {
+        next.ask();
+        return hn::Mul(hn::Mul(v, r), w);
+      };
       const auto rounded = [&](Vec v, Vec w) {
+        next.ask();
         return hn::Mul(round_to(p.x.dtype, hn::Mul(v, r)), w);
       };
       if (rounds)
@@ -92,15 +95,15 @@ void backward_rows(const Context& ctx, const RmsNormBackward& p) {
           };
           map(p.cols, dweight, add, dweight, dy, x);
         }
-        prefetch(p.x, p.rows, row + 1, p.cols);
-        prefetch(p.dy, p.rows, row + 1, p.cols);
         if (!p.dx) continue;
         const auto product = [](Vec g, Vec w, Vec v) { return hn::Mul(hn::Mul(g, w), v); };
         const float dot = sum(p.cols, product, dy, scale, x);
         const Vec c = hn::Set(FloatTag(), dot * rstd * rstd / static_cast<float>(p.cols));
         const std::int64_t at = p.dx.offset(p.rows, row);
         T* dx = write_buffer<T>(p.dx, at, scratch[3]);
+        NextRow next(p.rows, row + 1, p.x, p.dy);
         const auto grad = [&](Vec g, Vec w, Vec v) {
+          next.ask();
           return hn::Mul(r, hn::NegMulAdd(v, c, hn::Mul(g, w)));
         };
         if (p.dsum) {

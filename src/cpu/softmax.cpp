@@ -20,11 +20,16 @@ void forward_rows(const Context& ctx, const SoftmaxForward& p) {
     for (std::int64_t row = begin; row < end; ++row) {
       const T* x = read<T>(p.x, p.x.offset(p.rows, row), p.cols, scratch[0]);
       const Vec top = hn::Set(d, max(p.cols, x));
-      prefetch(p.x, p.rows, row + 1, p.cols);
-      float* e = scratch[1];
-      const float total = map_sum(p.cols, e, [&](Vec v) { return exp(hn::Sub(v, top)); }, x);
       const std::int64_t at = p.y.offset(p.rows, row);
-      T* y = write_buffer<T>(p.y, at, scratch[2]);
+      T* y = write_buffer<T>(p.y, at, scratch[1]);
+      float* e = scratch[2];  // in place where that is float32 too
+      if constexpr (std::is_same_v<T, float>) e = y;
+      NextRow next(p.rows, row + 1, p.x);
+      const auto exponential = [&](Vec v) {
+        next.ask();
+        return exp(hn::Sub(v, top));
+      };
+      const float total = map_sum(p.cols, e, exponential, x);
       const Vec scale = hn::Set(d, 1.0F / total);
       map(p.cols, y, [&](Vec v) { return hn::Mul(v, scale); }, e);
       write(y, p.y, at, p.cols);
@@ -45,12 +50,15 @@ void backward_rows(const Context& ctx, const SoftmaxBackward& p) {
       const T* y = read<T>(p.y, p.y.offset(p.rows, row), p.cols, scratch[0]);
       const T* dy = read<T>(p.dy, p.dy.offset(p.rows, row), p.cols, scratch[1]);
       const float dot = sum(p.cols, [](Vec g, Vec v) { return hn::Mul(g, v); }, dy, y);
-      prefetch(p.y, p.rows, row + 1, p.cols);
-      prefetch(p.dy, p.rows, row + 1, p.cols);
       const std::int64_t at = p.dx.offset(p.rows, row);
       T* dx = write_buffer<T>(p.dx, at, scratch[2]);
       const Vec mean = hn::Set(FloatTag(), dot);
-      map(p.cols, dx, [&](Vec g, Vec v) { return hn::Mul(v, hn::Sub(g, mean)); }, dy, y);
+      NextRow next(p.rows, row + 1, p.y, p.dy);
+      const auto grad = [&](Vec g, Vec v) {
+        next.ask();
+        return hn::Mul(v, hn::Sub(g, mean));
+      };
+      map(p.cols, dx, grad, dy, y);
       write(dx, p.dx, at, p.cols);
     }
   });
