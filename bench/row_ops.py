@@ -55,7 +55,7 @@ def cases(cuda: bool) -> list[Case]:
     square = (16384, 4096) if cuda else (4096, 4096)
     wide = (16384, 14336) if cuda else (4096, 4096)
     norms = [(32768, 2048), square, (8192, 8192), (524288, 128)] if cuda else [square]
-    vocabularies = [(8192, 32000), (4096, 128256)] if cuda else [(1024, 49152)]
+    vocabularies = [(8192, 32000), (8192, 128256), (4096, 262144)] if cuda else [(1024, 49152)]
 
     found = []
     for dtype in (bf16, fp32):
@@ -136,7 +136,7 @@ def measure(case: Case, clock: Clock, device: str, ceiling: float) -> list[dict[
     operands = tuple(t.requires_grad_() for t in case.make(lambda *s: torch.randn(*s, device=device).to(case.dtype)))
     with torch.no_grad():
         reference = case.run["tigon"](*operands)
-    upstream = torch.randn_like(reference)
+    upstream = torch.randn_like(reference) if reference.dim() else torch.ones_like(reference)  # loss.backward()
     same_size = copy_rate(clock, operands[0].numel() * case.dtype.itemsize, device)
     count = importlib.import_module(f"ops.{case.op}").bytes_moved
 

@@ -3,6 +3,7 @@
 #include <cfloat>
 
 #include "cuda/config/cross_entropy.h"
+#include "cuda/cross_entropy.cuh"
 #include "cuda/device.h"
 #include "cuda/dispatch.cuh"
 #include "cuda/logits.cuh"
@@ -27,45 +28,11 @@ struct OnlineSum {
 #pragma unroll
     for (int i = 0; i < W; ++i) m = fmaxf(m, x[i]);
     if (m > largest) {
-      sum *= __expf(largest - m);
+      sum *= fast_exp(largest - m);
       largest = m;
     }
 #pragma unroll
-    for (int i = 0; i < W; ++i) sum += __expf(x[i] - largest);
-  }
-};
-
-/// dx[v] = factor * (softmax * exp(x[v] - lse) - smooth * w[v] - target * [v = label]), then dz;
-/// the factor comes last, for what cancels inside to cancel exactly.
-struct Gradient {
-  float lse;
-  float softmax;
-  float smooth;
-  float target;
-  float factor;
-
-  __device__ __forceinline__ Gradient(const CrossEntropyRows& in, float label_weight,
-                                      float total_weight, float row_lse, float row_factor)
-      : lse(row_lse) {
-    factor = row_factor * in.map.slope();
-    target = (1.0F - in.label_smoothing) * label_weight;
-    smooth = in.label_smoothing / static_cast<float>(in.cols);
-    softmax = target + smooth * total_weight + 2.0F * in.z_loss * lse;
-  }
-
-  /// From W values of x to their gradients.
-  template <int W>
-  __device__ __forceinline__ void apply(const CrossEntropyRows& in, std::int64_t label,
-                                        std::int64_t col, float (&x)[W]) const {
-    const std::int64_t away = label - col;
-#pragma unroll
-    for (int i = 0; i < W; ++i) {
-      float g = softmax * __expf(x[i] - lse);
-      if (smooth != 0.0F) g -= smooth * class_weight(in.weight, col + i);
-      if (i == away) g -= target;
-      const float t = x[i] / in.map.outer;
-      x[i] = factor * (in.map.inner == 0.0F ? g : g * (1.0F - t * t));
-    }
+    for (int i = 0; i < W; ++i) sum += fast_exp(x[i] - largest);
   }
 };
 
@@ -124,7 +91,7 @@ __global__ void __launch_bounds__(1024) forward(const CrossEntropyForward p) {
     __syncwarp();  // the logit of the label is read before any thread overwrites it
 
     const float largest = reduce_row(online.largest, blockDim.x, shared, Max());
-    const float scaled = online.sum * __expf(online.largest - largest);
+    const float scaled = online.sum * fast_exp(online.largest - largest);
     const float log_sum = logf(reduce_row(scaled, blockDim.x, shared, Sum()));
     const float lse = largest + log_sum;
     if (in.label_smoothing > 0.0F) {
@@ -136,28 +103,15 @@ __global__ void __launch_bounds__(1024) forward(const CrossEntropyForward p) {
 
     const float label_weight = label.known ? class_weight(in.weight, label.value) : NAN;
     const float row_weight = p.row_weight ? at_row(p.row_weight, in.rows, row) : 1.0F;
-    if (threadIdx.x == 0) {
-      // lse - x[label] without the cancellation of adding the largest first.
-      float loss = (1.0F - in.label_smoothing) * label_weight * (largest - at_label[0] + log_sum);
-      if (in.label_smoothing > 0.0F)
-        loss += in.label_smoothing / static_cast<float>(in.cols) * (total_weight * lse - dot);
-      const float z_loss = in.z_loss * lse * lse;
-      const auto put = [&](const RowView& view, float v) {
-        if (view) at_row(view, in.rows, row) = label.counts ? v : 0.0F;
-      };
-      put(p.loss, row_weight * (loss + z_loss));
-      put(p.z_loss, row_weight * z_loss);
-      put(p.correct, label.known ? 1.0F - beaten : 0.0F);
-      put(p.lse, lse);
-    }
+    const RowLoss row_loss{at_label[0], largest, log_sum, dot, total_weight, beaten};
+    if (threadIdx.x == 0) row_loss.write(p, row, label, label_weight, row_weight);
     if (!p.dlogits) continue;
     T* out = row_of<T>(p.dlogits, in.rows, row);
     if (!label.counts) {
       write_zeros<T, N>(p.dlogits, out, in.cols);
       continue;
     }
-    const float factor = p.divisor == nullptr ? row_weight : row_weight / *p.divisor;
-    const Gradient g(in, label_weight, total_weight, lse, factor);
+    const Gradient g(in, label_weight, total_weight, lse, divided(row_weight, p.divisor));
     write_gradient<T, N>(in, g, label, z, p.dlogits, out);
   }
 }
@@ -183,8 +137,8 @@ __global__ void __launch_bounds__(1024) backward(const CrossEntropyBackward p) {
     }
     const float label_weight = label.known ? class_weight(in.weight, label.value) : NAN;
     const float dloss = at_row(p.dloss, in.rows, row);
-    const float factor = p.divisor == nullptr ? dloss : dloss / *p.divisor;
-    const Gradient g(in, label_weight, total_weight, at_row(p.lse, in.rows, row), factor);
+    const float lse = at_row(p.lse, in.rows, row);
+    const Gradient g(in, label_weight, total_weight, lse, divided(dloss, p.divisor));
     write_gradient<T, N>(in, g, label, row_of<const T>(in.logits, in.rows, row), p.dlogits, out);
   }
 }
@@ -230,6 +184,7 @@ void launch_rows(const Context& ctx, const RowSpace& rows, std::int64_t cols, co
 }
 
 void launch_forward(const Context& ctx, const CrossEntropyForward& p) {
+  if (launch_held_cross_entropy(ctx, p)) return;
   const CrossEntropyRows& in = p.in;
   launch_rows(
       ctx, in.rows, in.cols, in.logits, p.dlogits,

@@ -14,15 +14,45 @@ void check(cudaError_t status, const char* op) {
                     std::to_string(static_cast<int>(status)) + ")");
 }
 
-int multiprocessors(int device) {
-  static std::array<std::atomic<int>, 64> known{};
-  int count = device < 64 ? known[device].load(std::memory_order_relaxed) : 0;
-  if (count == 0) {
-    check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
-          "multiprocessors");
-    if (device < 64) known[device].store(count, std::memory_order_relaxed);
+namespace {
+
+/// An attribute of a device, asked once.
+class Attribute {
+ public:
+  explicit constexpr Attribute(cudaDeviceAttr attribute) : attribute_(attribute) {}
+
+  int of(int device) {
+    int value = device < kMany ? known_[device].load(std::memory_order_relaxed) : kUnknown;
+    if (value == kUnknown) {
+      check(cudaDeviceGetAttribute(&value, attribute_, device), "attribute of the device");
+      if (device < kMany) known_[device].store(value, std::memory_order_relaxed);
+    }
+    return value;
   }
-  return count;
+
+ private:
+  static constexpr int kMany = 64;
+  static constexpr int kUnknown = 0;  // asked again then, which is right if slow
+
+  cudaDeviceAttr attribute_;
+  std::array<std::atomic<int>, kMany> known_{};
+};
+
+}  // namespace
+
+int multiprocessors(int device) {
+  static Attribute count(cudaDevAttrMultiProcessorCount);
+  return count.of(device);
+}
+
+int max_cluster(int device) {
+  static Attribute major(cudaDevAttrComputeCapabilityMajor);
+  return major.of(device) >= 9 ? 8 : 1;
+}
+
+std::size_t shared_memory_per_block(int device) {
+  static Attribute bytes(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  return static_cast<std::size_t>(bytes.of(device));
 }
 
 }  // namespace tigon::cuda

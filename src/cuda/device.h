@@ -13,18 +13,19 @@ void check(cudaError_t status, const char* op);
 /// Streaming multiprocessors of a device; asked once per device.
 int multiprocessors(int device);
 
-/// Lets `kernel` be launched with this much dynamic shared memory; false where the device has less.
+/// Blocks that one cluster may have; 1 where a device has no clusters. Asked once per device.
+int max_cluster(int device);
+
+/// Bytes of dynamic shared memory that one block may ask for. Asked once per device.
+std::size_t shared_memory_per_block(int device);
+
+/// Lets `kernel` be launched with this much dynamic shared memory on the current device.
 template <class Kernel>
-bool allow_shared_memory(Kernel* kernel, std::size_t bytes, int device) {
-  if (bytes <= 48 * 1024) return true;
-  int most = 0;
-  check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-        "shared memory");
-  if (bytes > static_cast<std::size_t>(most)) return false;
+void allow_shared_memory(Kernel* kernel, std::size_t bytes) {
+  if (bytes <= 48 * 1024) return;
   check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                              cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
         "shared memory");
-  return true;
 }
 
 }  // namespace tigon::cuda

@@ -14,7 +14,7 @@ struct GeluOf {
   __device__ __forceinline__ float value(float x) const {
     if (gelu == Gelu::erf) return x * normcdff(x);
     float unused;
-    return x * logistic(x, unused);
+    return x * tanh_cdf(x, unused);
   }
 
   __device__ __forceinline__ float slope(float x, float& y) const {
@@ -24,7 +24,7 @@ struct GeluOf {
       return fmaf(x, 0.398942280F * expf(-0.5F * x * x), cdf);  // density: 1 / sqrt(2 pi)
     }
     float inner;
-    const float p = logistic(x, inner);
+    const float p = tanh_cdf(x, inner);
     y = x * p;
     return fmaf(y * (1.0F - p), inner, p);
   }
@@ -33,12 +33,12 @@ struct GeluOf {
   /// (1 + tanh(u)) / 2 is the logistic function of 2 u, which does not cancel for negative u.
   /// inner is the derivative of 2 u. Far out the result is 0 or 1 to the last bit: what the clamp
   /// cuts off is only overflow.
-  static __device__ __forceinline__ float logistic(float x, float& inner) {
+  static __device__ __forceinline__ float tanh_cdf(float x, float& inner) {
     constexpr float kScale = 1.59576912F;  // 2 sqrt(2 / pi)
     constexpr float kCubic = 0.044715F;
     const float c = fminf(fmaxf(x, -32.0F), 32.0F);
     inner = kScale * fmaf(3.0F * kCubic, c * c, 1.0F);
-    return 1.0F / (1.0F + expf(-kScale * c * fmaf(kCubic, c * c, 1.0F)));
+    return logistic(kScale * c * fmaf(kCubic, c * c, 1.0F));
   }
 };
 

@@ -11,77 +11,94 @@
 // value(x) = act(x) and slope(x, y): y = act(x), returns act'(x).
 namespace tigon::cuda {
 
-/// Calls body(row, col) for the first columns of all vectors that this thread has of a tile, then
-/// the next tile. Bodies of one tile are unrolled, so that their loads overlap.
+/// 1 / (1 + exp(-x)) to 4 ulp: the hardware's reciprocal, where a division takes ten instructions.
+/// 0 below -87, where the exact value is under 2^-126.
+__device__ __forceinline__ float logistic(float x) { return __fdividef(1.0F, 1.0F + expf(-x)); }
+
+/// Calls body(row, col) with the first column of the tile that this thread has part of, for one row
+/// after another: blockIdx.x is the tile, blockIdx.y the first group of rows.
 template <int N, class Body>
-__device__ __forceinline__ void for_each_tile(std::int64_t rows, std::int64_t cols,
-                                              std::int64_t tiles, Body body) {
-  const std::int64_t groups = (rows + blockDim.y - 1) / blockDim.y;
-  for (std::int64_t block = blockIdx.x; block < tiles * groups; block += gridDim.x) {
-    const std::int64_t group = block / tiles;
-    const std::int64_t row = group * blockDim.y + threadIdx.y;
-    const std::int64_t first = (block - group * tiles) * kGluVectors * blockDim.x + threadIdx.x;
-    if (row < rows) body(row, first * N);
-  }
+__device__ __forceinline__ void for_each_row(std::int64_t rows, Body body) {
+  const std::int64_t first =
+      (std::int64_t{blockIdx.x} * kGluVectors * blockDim.x + threadIdx.x) * N;
+  const std::int64_t step = std::int64_t{gridDim.y} * blockDim.y;
+  for (std::int64_t row = std::int64_t{blockIdx.y} * blockDim.y + threadIdx.y; row < rows;
+       row += step)
+    body(row, first);
+}
+
+/// One row of a view known to hold T.
+template <class T>
+__device__ __forceinline__ T* row_of(const RowView& view, const RowSpace& rows, std::int64_t row) {
+  return static_cast<T*>(view.data) + view.offset(rows, row);
 }
 
 template <class T, int N, class Act>
-__global__ void glu_forward(const GluForward p, const std::int64_t tiles, const Act act) {
-  for_each_tile<N>(p.rows.count, p.cols, tiles, [&](std::int64_t row, std::int64_t first) {
-    const std::int64_t gate_at = p.gate.offset(p.rows, row);
-    const std::int64_t up_at = p.up.offset(p.rows, row);
-    const std::int64_t y_at = p.y.offset(p.rows, row);
-    float gate[kGluVectors][N];
-    float up[kGluVectors][N];
+__global__ void __launch_bounds__(256) glu_forward(const GluForward p, const Act act) {
+  for_each_row<N>(p.rows.count, [&](std::int64_t row, std::int64_t first) {
+    const T* gate_row = row_of<const T>(p.gate, p.rows, row);
+    const T* up_row = row_of<const T>(p.up, p.rows, row);
+    T* y_row = row_of<T>(p.y, p.rows, row);
+    Vector<T, N> gates[kGluVectors];
+    Vector<T, N> ups[kGluVectors];
 #pragma unroll
     for (int v = 0; v < kGluVectors; ++v) {
       const std::int64_t col = first + v * blockDim.x * N;
       if (col >= p.cols) break;
-      load_as<T>(p.gate, gate_at + col * p.gate.col_stride, gate[v]);
-      load_as<T>(p.up, up_at + col * p.up.col_stride, up[v]);
+      gates[v].load(gate_row + along<N>(p.gate, col));
+      ups[v].load(up_row + along<N>(p.up, col));
     }
 #pragma unroll
     for (int v = 0; v < kGluVectors; ++v) {
       const std::int64_t col = first + v * blockDim.x * N;
       if (col >= p.cols) break;
+      float gate[N];
+      float up[N];
+      gates[v].get(gate);
+      ups[v].get(up);
 #pragma unroll
-      for (int i = 0; i < N; ++i) gate[v][i] = act.value(gate[v][i]) * up[v][i];
-      store_as<T>(p.y, y_at + col * p.y.col_stride, gate[v]);
+      for (int i = 0; i < N; ++i) gate[i] = act.value(gate[i]) * up[i];
+      store(y_row + along<N>(p.y, col), gate);
     }
   });
 }
 
 template <class T, int N, class Act>
-__global__ void glu_backward(const GluBackward p, const std::int64_t tiles, const Act act) {
-  for_each_tile<N>(p.rows.count, p.cols, tiles, [&](std::int64_t row, std::int64_t first) {
-    const std::int64_t dy_at = p.dy.offset(p.rows, row);
-    const std::int64_t gate_at = p.gate.offset(p.rows, row);
-    const std::int64_t up_at = p.up.offset(p.rows, row);
-    float dy[kGluVectors][N];
-    float gate[kGluVectors][N];
-    float up[kGluVectors][N];
+__global__ void __launch_bounds__(256) glu_backward(const GluBackward p, const Act act) {
+  for_each_row<N>(p.rows.count, [&](std::int64_t row, std::int64_t first) {
+    const T* dy_row = row_of<const T>(p.dy, p.rows, row);
+    const T* gate_row = row_of<const T>(p.gate, p.rows, row);
+    const T* up_row = row_of<const T>(p.up, p.rows, row);
+    Vector<T, N> dys[kGluVectors];
+    Vector<T, N> gates[kGluVectors];
+    Vector<T, N> ups[kGluVectors];
 #pragma unroll
     for (int v = 0; v < kGluVectors; ++v) {
       const std::int64_t col = first + v * blockDim.x * N;
       if (col >= p.cols) break;
-      load_as<T>(p.dy, dy_at + col * p.dy.col_stride, dy[v]);
-      load_as<T>(p.gate, gate_at + col * p.gate.col_stride, gate[v]);
-      load_as<T>(p.up, up_at + col * p.up.col_stride, up[v]);
+      dys[v].load(dy_row + along<N>(p.dy, col));
+      gates[v].load(gate_row + along<N>(p.gate, col));
+      ups[v].load(up_row + along<N>(p.up, col));
     }
 #pragma unroll
     for (int v = 0; v < kGluVectors; ++v) {
       const std::int64_t col = first + v * blockDim.x * N;
       if (col >= p.cols) break;
+      float dy[N];
+      float gate[N];
+      float up[N];
+      dys[v].get(dy);
+      gates[v].get(gate);
+      ups[v].get(up);
 #pragma unroll
       for (int i = 0; i < N; ++i) {
         float y;
-        const float slope = act.slope(gate[v][i], y);
-        gate[v][i] = dy[v][i] * up[v][i] * slope;
-        up[v][i] = dy[v][i] * y;
+        const float slope = act.slope(gate[i], y);
+        gate[i] = dy[i] * up[i] * slope;
+        up[i] = dy[i] * y;
       }
-      if (p.dgate)
-        store_as<T>(p.dgate, p.dgate.offset(p.rows, row) + col * p.dgate.col_stride, gate[v]);
-      if (p.dup) store_as<T>(p.dup, p.dup.offset(p.rows, row) + col * p.dup.col_stride, up[v]);
+      if (p.dgate) store(row_of<T>(p.dgate, p.rows, row) + along<N>(p.dgate, col), gate);
+      if (p.dup) store(row_of<T>(p.dup, p.rows, row) + along<N>(p.dup, col), up);
     }
   });
 }
@@ -92,8 +109,9 @@ void launch_glu_forward(const Context& ctx, const char* op, const GluForward& p,
   const bool vectorised = are_vectorisable({&p.gate, &p.up, &p.y}, p.rows, p.cols);
   dispatch(p.y.dtype, vectorised, [&]<class T, int N>() {
     const GluLaunch launch = choose_glu_launch(p.rows.count, p.cols, N);
-    glu_forward<T, N><<<launch.blocks, dim3(launch.threads_per_row, launch.rows_per_block), 0,
-                        static_cast<cudaStream_t>(ctx.stream)>>>(p, launch.tiles, act);
+    glu_forward<T, N>
+        <<<dim3(launch.tiles, launch.groups), dim3(launch.threads_per_row, launch.rows_per_block),
+           0, static_cast<cudaStream_t>(ctx.stream)>>>(p, act);
   });
   check(cudaGetLastError(), op);
 }
@@ -105,8 +123,9 @@ void launch_glu_backward(const Context& ctx, const char* op, const GluBackward& 
       are_vectorisable({&p.dy, &p.gate, &p.up, &p.dgate, &p.dup}, p.rows, p.cols);
   dispatch(p.dy.dtype, vectorised, [&]<class T, int N>() {
     const GluLaunch launch = choose_glu_launch(p.rows.count, p.cols, N);
-    glu_backward<T, N><<<launch.blocks, dim3(launch.threads_per_row, launch.rows_per_block), 0,
-                         static_cast<cudaStream_t>(ctx.stream)>>>(p, launch.tiles, act);
+    glu_backward<T, N>
+        <<<dim3(launch.tiles, launch.groups), dim3(launch.threads_per_row, launch.rows_per_block),
+           0, static_cast<cudaStream_t>(ctx.stream)>>>(p, act);
   });
   check(cudaGetLastError(), op);
 }

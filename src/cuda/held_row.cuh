@@ -3,11 +3,19 @@
 #include <cuda_pipeline.h>
 
 #include <cstdint>
+#include <initializer_list>
+#include <optional>
 
 #include "cuda/config/rows.h"
 #include "cuda/vector.cuh"
 
 namespace tigon::cuda {
+
+/// A row of a space with one axis.
+template <class T>
+__device__ __forceinline__ T* row_at(const RowView& view, std::int64_t row) {
+  return static_cast<T*>(view.data) + row * view.strides[0];
+}
 
 /// What a thread holds of one row in registers: the vectors threadIdx.x, threadIdx.x + blockDim.x,
 /// ... of N elements, kHeldVectors at most (fits_registers() says whether that is all of the row).
@@ -16,13 +24,19 @@ template <class T, int N>
 struct HeldRow {
   Vector<T, N> held[kHeldVectors];
 
-  /// Zeros where the row has no more columns.
-  __device__ __forceinline__ void load(const T* row, int cols) {
+  /// `nothing` where the row has no more columns.
+  __device__ __forceinline__ void load(const T* row, int cols, float nothing = 0.0F) {
 #pragma unroll
     for (int k = 0; k < kHeldVectors; ++k) {
-      held[k] = {};
+      held[k] = Vector<T, N>::filled(nothing);
       if (column(k) < cols) held[k].load(row + column(k));
     }
+  }
+
+  /// Elements of the k-th vector, unpacked anew in every pass.
+  __device__ __forceinline__ void get(int k, float (&out)[N]) {
+    held[k].keep_packed();
+    held[k].get(out);
   }
 
   /// Calls f(k, first column) for the vectors that are there.
@@ -38,33 +52,50 @@ struct HeldRow {
   }
 };
 
-/// The rows of `Streams` tensors on their way through shared memory, kStages deep: each thread
-/// copies what HeldRow would hold into places of its own, so nothing but its own copies is waited
-/// for. Before compute capability 8.0 the copies are ordinary ones.
-template <class T, int N, int Streams>
+/// How kernels that hold rows of these views are launched; nothing where the views are not of one
+/// type, their rows do not lie at one distance each, or do not fit. Absent views do not count.
+template <int N>
+std::optional<RowLaunch> held_launch(const RowSpace& rows, std::int64_t cols,
+                                     std::initializer_list<const RowView*> views) {
+  const RowView& first = **views.begin();
+  for (const RowView* view : views)
+    if (*view && view->dtype != first.dtype) return std::nullopt;
+  if (N == 1 || rows.axes > 1) return std::nullopt;
+  const RowLaunch launch = choose_held_launch(rows.count, cols, N);
+  if (!fits_registers(cols, N, launch.threads_per_row)) return std::nullopt;
+  return launch;
+}
+
+/// The rows of kStreams tensors on their way through shared memory, some stages deep: each thread
+/// copies its vectors of a row into places of its own, so nothing but its own copies is waited for.
+/// Places of a warp lie side by side. Before compute capability 8.0 the copies are ordinary ones.
+template <class T, int N, int kStreams>
 class RowPipeline {
  public:
-  __device__ __forceinline__ explicit RowPipeline(float* shared)
-      : own_(reinterpret_cast<Vector<T, N>*>(shared) + threadIdx.y * blockDim.x + threadIdx.x) {}
+  static constexpr int kPlaces = kStreams * kHeldVectors;  // per stage and thread
 
-  __device__ __forceinline__ void fetch(int stage, int stream, const T* row, int cols) {
-    HeldRow<T, N>::visit(cols, [&](int k, int col) {
-      __pipeline_memcpy_async(at(stage, stream, k), row + col, sizeof(Vector<T, N>));
-    });
+  __device__ __forceinline__ RowPipeline(float* shared, int stages) {
+    const auto thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
+    own_ =
+        reinterpret_cast<Vector<T, N>*>(shared) + thread / 32 * stages * kPlaces * 32 + thread % 32;
   }
 
+  __device__ __forceinline__ void fetch(int stage, int stream, int k, const T* from) {
+    __pipeline_memcpy_async(at(stage, stream, k), from, sizeof(Vector<T, N>));
+  }
   __device__ __forceinline__ static void commit() { __pipeline_commit(); }
-  /// For all commits but the last `newer`.
+  /// For all commits but the last `newer`, a constant.
   __device__ __forceinline__ static void wait(int newer) { __pipeline_wait_prior(newer); }
 
   __device__ __forceinline__ void get(int stage, int stream, int k, float (&out)[N]) const {
-    at(stage, stream, k)->get(out);
+    Vector<T, N> vec;
+    vec.load(reinterpret_cast<const T*>(at(stage, stream, k)));
+    vec.get(out);
   }
 
  private:
   __device__ __forceinline__ Vector<T, N>* at(int stage, int stream, int k) const {
-    const int threads = static_cast<int>(blockDim.x * blockDim.y);
-    return own_ + ((stage * Streams + stream) * kHeldVectors + k) * threads;
+    return own_ + (stage * kPlaces + stream * kHeldVectors + k) * 32;
   }
 
   Vector<T, N>* own_;

@@ -4,6 +4,8 @@
 #include "cuda/config/rows.h"
 #include "cuda/device.h"
 #include "cuda/dispatch.cuh"
+#include "cuda/held_row.cuh"
+#include "cuda/norm_backward.cuh"
 #include "cuda/reduce.cuh"
 #include "cuda/vector.cuh"
 #include "kernels/registry.h"
@@ -65,6 +67,55 @@ __global__ void forward(const LayerNormForward p) {
       for (int i = 0; i < N; ++i) x[i] = (x[i] - mean) * rstd * w[i] + b[i];
       store(p.y, y_at + col * p.y.col_stride, x);
     }
+  }
+}
+
+/// The same for rows that fit registers, lie at one distance, and are of one type.
+template <class T, int N>
+__global__ void __launch_bounds__(1024) forward_held(const LayerNormForward p) {
+  extern __shared__ float shared[];
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
+  const auto n = static_cast<float>(p.cols);
+  for (std::int64_t first = blockIdx.x * static_cast<std::int64_t>(blockDim.y);
+       first < p.rows.count; first += step) {
+    const std::int64_t row = first + threadIdx.y;
+    const int cols = row < p.rows.count ? static_cast<int>(p.cols) : 0;
+    HeldRow<T, N> x;
+    x.load(row_at<const T>(p.x, row), cols);
+    float total = 0.0F;
+#pragma unroll
+    for (int k = 0; k < kHeldVectors; ++k) {
+      float v[N];
+      x.get(k, v);
+#pragma unroll
+      for (int i = 0; i < N; ++i) total += v[i];
+    }
+    const float mean = reduce_row(total, blockDim.x, shared, Sum()) / n;
+    float squares = 0.0F;
+    x.visit(cols, [&](int k, int) {
+      float v[N];
+      x.get(k, v);
+#pragma unroll
+      for (int i = 0; i < N; ++i) squares += (v[i] - mean) * (v[i] - mean);
+    });
+    const float variance = reduce_row(squares, blockDim.x, shared, Sum()) / n;
+    const float rstd = rsqrtf(variance + p.eps);
+    if (threadIdx.x == 0 && cols > 0) {
+      if (p.mean) *row_at<float>(p.mean, row) = mean;
+      if (p.rstd) *row_at<float>(p.rstd, row) = rstd;
+    }
+    T* y = row_at<T>(p.y, row);
+    x.visit(cols, [&](int k, int col) {
+      float v[N];
+      float w[N];
+      float b[N];
+      x.get(k, v);
+      load_or(p.weight, 1.0F, col, w);
+      load_or(p.bias, 0.0F, col, b);
+#pragma unroll
+      for (int i = 0; i < N; ++i) v[i] = (v[i] - mean) * rstd * w[i] + b[i];
+      store(y + col, v);
+    });
   }
 }
 
@@ -151,17 +202,40 @@ void launch_forward(const Context& ctx, const LayerNormForward& p) {
   if (p.rows.count == 0) return;
   const bool vector = are_vectorisable({&p.x, &p.y, &p.weight, &p.bias}, p.rows, p.cols);
   dispatch(p.x.dtype, vector, [&]<class T, int N>() {
-    const RowLaunch launch = choose_row_launch(p.rows.count, p.cols, N);
-    forward<T, N>
-        <<<launch.blocks, dim3(launch.threads_per_row, launch.rows_per_block),
-           launch.shared_floats * sizeof(float), static_cast<cudaStream_t>(ctx.stream)>>>(p);
+    RowLaunch launch = choose_row_launch(p.rows.count, p.cols, N);
+    auto kernel = forward<T, N>;
+    if constexpr (N > 1) {
+      if (const auto held = held_launch<N>(p.rows, p.cols, {&p.x, &p.y})) {
+        launch = *held;
+        kernel = forward_held<T, N>;
+      }
+    }
+    kernel<<<launch.blocks, dim3(launch.threads_per_row, launch.rows_per_block),
+             launch.shared_floats * sizeof(float), static_cast<cudaStream_t>(ctx.stream)>>>(p);
   });
   check(cudaGetLastError(), "layer_norm_forward");
+}
+
+/// False where it does not fit.
+template <class T, int N>
+bool launch_held(const Context& ctx, const LayerNormBackward& p) {
+  NormBackward norm;
+  norm.cols = static_cast<int>(p.cols);
+  norm.x = p.x;
+  norm.dy = p.dy;
+  norm.dx = p.dx;
+  norm.mean = p.mean;
+  norm.rstd = p.rstd;
+  norm.weight = p.weight;
+  return launch_norm_backward<T, N, true>(ctx, p.rows, norm, {&p.x, &p.dy, &p.dx},
+                                          static_cast<float*>(ctx.workspace), p.dweight, p.dbias);
 }
 
 void launch_backward(const Context& ctx, const LayerNormBackward& p) {
   const bool vector = are_vectorisable({&p.x, &p.dy, &p.dx, &p.weight}, p.rows, p.cols);
   dispatch(p.x.dtype, vector, [&]<class T, int N>() {
+    if constexpr (N > 1)
+      if (launch_held<T, N>(ctx, p)) return;
     if (p.dx && p.rows.count > 0) {
       const RowLaunch launch = choose_row_launch(p.rows.count, p.cols, N);
       backward_dx<T, N>
@@ -178,7 +252,9 @@ void launch_backward(const Context& ctx, const LayerNormBackward& p) {
 
 std::size_t backward_workspace(const Context& ctx, const LayerNormBackward& p) {
   if (!p.dweight && !p.dbias) return 0;
-  return 2 * column_workspace(p.rows.count, p.cols, ctx.device.index);
+  const std::int64_t partials = norm_backward_partials(p.rows.count, p.cols, ctx.device.index);
+  return 2 * std::max(column_workspace(p.rows.count, p.cols, ctx.device.index),
+                      static_cast<std::size_t>(partials) * sizeof(float));
 }
 
 const RegisterKernel<LayerNormForward> kForward(DeviceType::cuda, {.launch = launch_forward});

@@ -5,18 +5,13 @@
 #include "cuda/device.h"
 #include "cuda/dispatch.cuh"
 #include "cuda/held_row.cuh"
+#include "cuda/norm_backward.cuh"
 #include "cuda/reduce.cuh"
 #include "cuda/vector.cuh"
 #include "kernels/registry.h"
 
 namespace tigon::cuda {
 namespace {
-
-/// A row of a space with one axis.
-template <class T>
-__device__ __forceinline__ T* row_of(const RowView& view, std::int64_t row) {
-  return static_cast<T*>(view.data) + row * view.strides[0];
-}
 
 template <int N>
 __device__ __forceinline__ void load_scale(const RowView& weight, float offset, std::int64_t col,
@@ -90,11 +85,11 @@ __global__ void __launch_bounds__(1024) forward_held(const RmsNormForward p) {
     const std::int64_t row = first + threadIdx.y;
     const int cols = row < p.rows.count ? static_cast<int>(p.cols) : 0;
     HeldRow<T, N> x;
-    x.load(row_of<const T>(p.x, row), cols);
+    x.load(row_at<const T>(p.x, row), cols);
     if (p.residual) {
       HeldRow<T, N> residual;
-      residual.load(row_of<const T>(p.residual, row), cols);
-      T* sum = row_of<T>(p.sum, row);
+      residual.load(row_at<const T>(p.residual, row), cols);
+      T* sum = row_at<T>(p.sum, row);
       x.visit(cols, [&](int k, int col) {
         float a[N];
         float b[N];
@@ -116,9 +111,9 @@ __global__ void __launch_bounds__(1024) forward_held(const RmsNormForward p) {
     }
     squares = reduce_row(squares, blockDim.x, shared, Sum());
     const float rstd = rsqrtf(squares / static_cast<float>(p.cols) + p.eps);
-    if (p.rstd && threadIdx.x == 0 && cols > 0) *row_of<float>(p.rstd, row) = rstd;
+    if (p.rstd && threadIdx.x == 0 && cols > 0) *row_at<float>(p.rstd, row) = rstd;
 
-    T* y = row_of<T>(p.y, row);
+    T* y = row_at<T>(p.y, row);
     x.visit(cols, [&](int k, int col) {
       float v[N];
       float w[N];
@@ -183,84 +178,6 @@ __global__ void backward_dx(const RmsNormBackward p) {
   }
 }
 
-/// dx, and dweight's sum over the rows of a block in partials [blocks, cols], in one reading of
-/// rows as forward_held takes them, while the next ones are on their way.
-template <class T, int N>
-__global__ void __launch_bounds__(kPersistentThreads)
-    backward_held(const RmsNormBackward p, float* partials) {
-  extern __shared__ float shared[];
-  // Four floats for each that reduce_row needs: the pipeline starts on a 16-byte boundary.
-  float* pipeline_memory = shared + blockDim.y * max(1, blockDim.x / kWarp) * 4;
-  RowPipeline<T, N, 2> pipeline(pipeline_memory);
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
-  const std::int64_t begin = blockIdx.x * static_cast<std::int64_t>(blockDim.y);
-  const auto columns = [&](std::int64_t row) {
-    return row < p.rows.count ? static_cast<int>(p.cols) : 0;
-  };
-  const auto fetch = [&](int stage, std::int64_t row) {
-    pipeline.fetch(stage, 0, row_of<const T>(p.x, row), columns(row));
-    pipeline.fetch(stage, 1, row_of<const T>(p.dy, row), columns(row));
-    pipeline.commit();
-  };
-  const auto load_rstd = [&](std::int64_t row) {
-    return row < p.rows.count ? *row_of<const float>(p.rstd, row) : 0.0F;
-  };
-  float dweight[kHeldVectors][N] = {};
-  for (int stage = 0; stage + 1 < kStages; ++stage)
-    fetch(stage, begin + threadIdx.y + stage * step);
-  float next_rstd = load_rstd(begin + threadIdx.y);
-  int stage = 0;
-  for (std::int64_t first = begin; first < p.rows.count; first += step) {
-    const std::int64_t row = first + threadIdx.y;
-    const int cols = columns(row);
-    const float rstd = next_rstd;
-    fetch((stage + kStages - 1) % kStages, row + (kStages - 1) * step);
-    next_rstd = load_rstd(row + step);
-    pipeline.wait(kStages - 1);
-
-    float dot = 0.0F;
-    float xhat[kHeldVectors][N];
-    float scaled[kHeldVectors][N];  // dy * weight
-    HeldRow<T, N>::visit(cols, [&](int k, int col) {
-      float g[N];
-      pipeline.get(stage, 0, k, xhat[k]);
-      pipeline.get(stage, 1, k, g);
-      load_scale(p.weight, p.weight_offset, col, scaled[k]);
-      float rounded[N];
-#pragma unroll
-      for (int i = 0; i < N; ++i) {
-        scaled[k][i] *= g[i];
-        xhat[k][i] *= rstd;
-        dot += scaled[k][i] * xhat[k][i];
-        rounded[i] = xhat[k][i];
-      }
-      if (p.round_before_weight) round_as<T>(rounded);
-#pragma unroll
-      for (int i = 0; i < N; ++i) dweight[k][i] += g[i] * rounded[i];
-    });
-    stage = (stage + 1) % kStages;
-    if (!p.dx) continue;
-    const float mean = reduce_row(dot, blockDim.x, shared, Sum()) / static_cast<float>(p.cols);
-    T* dx = row_of<T>(p.dx, row);
-    const T* dsum = row_of<const T>(p.dsum, row);
-    HeldRow<T, N>::visit(cols, [&](int k, int col) {
-      float v[N];
-#pragma unroll
-      for (int i = 0; i < N; ++i) v[i] = rstd * (scaled[k][i] - xhat[k][i] * mean);
-      if (p.dsum) {
-        float d[N];
-        load(dsum + col, d);
-#pragma unroll
-        for (int i = 0; i < N; ++i) v[i] += d[i];
-      }
-      store(dx + col, v);
-    });
-  }
-  if (partials != nullptr)
-    write_column_partials(dweight, static_cast<int>(p.cols), pipeline_memory,
-                          partials + blockIdx.x * p.cols);
-}
-
 /// dy * xhat, summed over rows: dweight.
 template <class T, int N>
 struct WeightGradient {
@@ -288,10 +205,8 @@ void launch_forward(const Context& ctx, const RmsNormForward& p) {
     RowLaunch launch = choose_row_launch(p.rows.count, p.cols, N);
     auto kernel = forward<T, N>;
     if constexpr (N > 1) {
-      const RowLaunch held = choose_held_launch(p.rows.count, p.cols, N);
-      if (p.rows.axes <= 1 && p.y.dtype == p.x.dtype &&
-          fits_registers(p.cols, N, held.threads_per_row)) {
-        launch = held;
+      if (const auto held = held_launch<N>(p.rows, p.cols, {&p.x, &p.residual, &p.sum, &p.y})) {
+        launch = *held;
         kernel = forward_held<T, N>;
       }
     }
@@ -301,25 +216,21 @@ void launch_forward(const Context& ctx, const RmsNormForward& p) {
   check(cudaGetLastError(), "rms_norm_forward");
 }
 
-/// False where the rows are not of one type, do not lie at one distance or do not fit the chip.
+/// False where it does not fit.
 template <class T, int N>
 bool launch_held(const Context& ctx, const RmsNormBackward& p) {
-  const RowLaunch launch =
-      choose_persistent_launch(p.rows.count, p.cols, N, multiprocessors(ctx.device.index));
-  if (p.rows.count == 0 || p.rows.axes > 1 || p.dy.dtype != p.x.dtype ||
-      launch.threads_per_row > kPersistentThreads ||
-      !fits_registers(p.cols, N, launch.threads_per_row))
-    return false;
-  const int threads = launch.threads_per_row * launch.rows_per_block;
-  const std::size_t shared = 16 * launch.shared_floats + pipeline_bytes(threads, 2);
-  if (!allow_shared_memory(backward_held<T, N>, shared, ctx.device.index)) return false;
-  const auto stream = static_cast<cudaStream_t>(ctx.stream);
-  auto* partials = p.dweight ? static_cast<float*>(ctx.workspace) : nullptr;
-  backward_held<T, N>
-      <<<launch.blocks, dim3(launch.threads_per_row, launch.rows_per_block), shared, stream>>>(
-          p, partials);
-  if (p.dweight) sum_partials(stream, partials, launch.blocks, p.cols, p.dweight);
-  return true;
+  NormBackward norm;
+  norm.cols = static_cast<int>(p.cols);
+  norm.x = p.x;
+  norm.dy = p.dy;
+  norm.dsum = p.dsum;
+  norm.dx = p.dx;
+  norm.rstd = p.rstd;
+  norm.weight = p.weight;
+  norm.weight_offset = p.weight_offset;
+  norm.round_before_weight = p.round_before_weight;
+  return launch_norm_backward<T, N, false>(ctx, p.rows, norm, {&p.x, &p.dy, &p.dsum, &p.dx},
+                                           static_cast<float*>(ctx.workspace), p.dweight, {});
 }
 
 void launch_backward(const Context& ctx, const RmsNormBackward& p) {
@@ -342,12 +253,9 @@ void launch_backward(const Context& ctx, const RmsNormBackward& p) {
 
 std::size_t backward_workspace(const Context& ctx, const RmsNormBackward& p) {
   if (!p.dweight) return 0;
-  const int count = multiprocessors(ctx.device.index);
-  std::int64_t blocks = 0;
-  for (const int width : {4, 8})
-    blocks = std::max(blocks, choose_persistent_launch(p.rows.count, p.cols, width, count).blocks);
+  const std::int64_t partials = norm_backward_partials(p.rows.count, p.cols, ctx.device.index);
   return std::max(column_workspace(p.rows.count, p.cols, ctx.device.index),
-                  static_cast<std::size_t>(blocks * p.cols) * sizeof(float));
+                  static_cast<std::size_t>(partials) * sizeof(float));
 }
 
 const RegisterKernel<RmsNormForward> kForward(DeviceType::cuda, {.launch = launch_forward});

@@ -3,6 +3,7 @@
 #include "cuda/config/rows.h"
 #include "cuda/device.h"
 #include "cuda/dispatch.cuh"
+#include "cuda/held_row.cuh"
 #include "cuda/reduce.cuh"
 #include "cuda/vector.cuh"
 #include "kernels/registry.h"
@@ -65,6 +66,49 @@ __global__ void forward(const SoftmaxForward p) {
   }
 }
 
+/// e^v, exact enough for a T.
+template <class T>
+__device__ __forceinline__ float exponential(float v) {
+  return std::is_same_v<T, float> ? expf(v) : fast_exp(v);
+}
+
+/// The same for rows that fit registers, lie at one distance, and are of one type.
+template <class T, int N>
+__global__ void __launch_bounds__(1024) forward_held(const SoftmaxForward p) {
+  extern __shared__ float shared[];
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
+  for (std::int64_t first = blockIdx.x * static_cast<std::int64_t>(blockDim.y);
+       first < p.rows.count; first += step) {
+    const std::int64_t row = first + threadIdx.y;
+    const int cols = row < p.rows.count ? static_cast<int>(p.cols) : 0;
+    HeldRow<T, N> x;
+    x.load(row_at<const T>(p.x, row), cols, -INFINITY);
+    float max = x.held[0].max();
+#pragma unroll
+    for (int k = 1; k < kHeldVectors; ++k) max = fmaxf(max, x.held[k].max());
+    max = reduce_row(max, blockDim.x, shared, Max());
+
+    float e[kHeldVectors][N];
+    float sum = 0.0F;
+#pragma unroll
+    for (int k = 0; k < kHeldVectors; ++k) {
+      x.get(k, e[k]);
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        e[k][i] = exponential<T>(e[k][i] - max);
+        sum += e[k][i];
+      }
+    }
+    const float scale = 1.0F / reduce_row(sum, blockDim.x, shared, Sum());
+    T* y = row_at<T>(p.y, row);
+    x.visit(cols, [&](int k, int col) {
+#pragma unroll
+      for (int i = 0; i < N; ++i) e[k][i] *= scale;
+      store(y + col, e[k]);
+    });
+  }
+}
+
 template <class T, int N>
 __global__ void backward(const SoftmaxBackward p) {
   extern __shared__ float shared[];
@@ -100,26 +144,75 @@ __global__ void backward(const SoftmaxBackward p) {
   }
 }
 
+template <class T, int N>
+__global__ void __launch_bounds__(1024) backward_held(const SoftmaxBackward p) {
+  extern __shared__ float shared[];
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
+  for (std::int64_t first = blockIdx.x * static_cast<std::int64_t>(blockDim.y);
+       first < p.rows.count; first += step) {
+    const std::int64_t row = first + threadIdx.y;
+    const int cols = row < p.rows.count ? static_cast<int>(p.cols) : 0;
+    HeldRow<T, N> y;
+    HeldRow<T, N> dy;
+    y.load(row_at<const T>(p.y, row), cols);
+    dy.load(row_at<const T>(p.dy, row), cols);
+    float dot = 0.0F;
+#pragma unroll
+    for (int k = 0; k < kHeldVectors; ++k) {
+      float v[N];
+      float g[N];
+      y.get(k, v);
+      dy.get(k, g);
+#pragma unroll
+      for (int i = 0; i < N; ++i) dot += g[i] * v[i];
+    }
+    dot = reduce_row(dot, blockDim.x, shared, Sum());
+    T* dx = row_at<T>(p.dx, row);
+    y.visit(cols, [&](int k, int col) {
+      float v[N];
+      float g[N];
+      y.get(k, v);
+      dy.get(k, g);
+#pragma unroll
+      for (int i = 0; i < N; ++i) v[i] *= g[i] - dot;
+      store(dx + col, v);
+    });
+  }
+}
+
 void launch_forward(const Context& ctx, const SoftmaxForward& p) {
   if (p.rows.count == 0) return;
-  dispatch(p.x.dtype, are_vectorisable({&p.x, &p.y}, p.rows, p.cols), [&]<class T, int N>() {
-    const RowLaunch launch = choose_row_launch(p.rows.count, p.cols, N);
-    forward<T, N>
-        <<<launch.blocks, dim3(launch.threads_per_row, launch.rows_per_block),
-           launch.shared_floats * sizeof(float), static_cast<cudaStream_t>(ctx.stream)>>>(p);
+  const bool vector = are_vectorisable({&p.x, &p.y}, p.rows, p.cols);
+  dispatch(p.x.dtype, vector, [&]<class T, int N>() {
+    RowLaunch launch = choose_row_launch(p.rows.count, p.cols, N);
+    auto kernel = forward<T, N>;
+    if constexpr (N > 1) {
+      if (const auto held = held_launch<N>(p.rows, p.cols, {&p.x, &p.y})) {
+        launch = *held;
+        kernel = forward_held<T, N>;
+      }
+    }
+    kernel<<<launch.blocks, dim3(launch.threads_per_row, launch.rows_per_block),
+             launch.shared_floats * sizeof(float), static_cast<cudaStream_t>(ctx.stream)>>>(p);
   });
   check(cudaGetLastError(), "softmax_forward");
 }
 
 void launch_backward(const Context& ctx, const SoftmaxBackward& p) {
   if (p.rows.count == 0) return;
-  dispatch(
-      p.y.dtype, are_vectorisable({&p.y, &p.dy, &p.dx}, p.rows, p.cols), [&]<class T, int N>() {
-        const RowLaunch launch = choose_row_launch(p.rows.count, p.cols, N);
-        backward<T, N>
-            <<<launch.blocks, dim3(launch.threads_per_row, launch.rows_per_block),
-               launch.shared_floats * sizeof(float), static_cast<cudaStream_t>(ctx.stream)>>>(p);
-      });
+  const bool vector = are_vectorisable({&p.y, &p.dy, &p.dx}, p.rows, p.cols);
+  dispatch(p.y.dtype, vector, [&]<class T, int N>() {
+    RowLaunch launch = choose_row_launch(p.rows.count, p.cols, N);
+    auto kernel = backward<T, N>;
+    if constexpr (N > 1) {
+      if (const auto held = held_launch<N>(p.rows, p.cols, {&p.y, &p.dy, &p.dx})) {
+        launch = *held;
+        kernel = backward_held<T, N>;
+      }
+    }
+    kernel<<<launch.blocks, dim3(launch.threads_per_row, launch.rows_per_block),
+             launch.shared_floats * sizeof(float), static_cast<cudaStream_t>(ctx.stream)>>>(p);
+  });
   check(cudaGetLastError(), "softmax_backward");
 }
 

@@ -7,9 +7,9 @@ namespace tigon::cuda {
 namespace {
 
 struct Silu {
-  __device__ __forceinline__ float value(float x) const { return x / (1.0F + expf(-x)); }
+  __device__ __forceinline__ float value(float x) const { return x * logistic(x); }
   __device__ __forceinline__ float slope(float x, float& y) const {
-    const float s = 1.0F / (1.0F + expf(-x));
+    const float s = logistic(x);
     y = x * s;
     return fmaf(y, 1.0F - s, s);
   }

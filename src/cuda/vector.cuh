@@ -66,6 +66,26 @@ __device__ __forceinline__ void unpack<__half>(std::uint32_t word, float& a, flo
   b = pair.y;
 }
 
+/// The larger of the lower halves beside the larger of the upper halves.
+template <class T>
+__device__ __forceinline__ std::uint32_t max_of_pairs(std::uint32_t a, std::uint32_t b) {
+  using Pair = std::conditional_t<std::is_same_v<T, __half>, __half2, __nv_bfloat162>;
+  const Pair top = __hmax2(*reinterpret_cast<const Pair*>(&a), *reinterpret_cast<const Pair*>(&b));
+  return *reinterpret_cast<const std::uint32_t*>(&top);
+}
+
+inline constexpr float kLog2E = 1.44269504F;
+
+/// 2^v to 2 ulp, in one instruction; 0 below 2^-126.
+__device__ __forceinline__ float fast_exp2(float v) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(v));
+  return y;
+}
+
+/// e^v to 2 ulp near 0 and |v| ulp far from it.
+__device__ __forceinline__ float fast_exp(float v) { return fast_exp2(v * kLog2E); }
+
 /// N elements as they lie in memory, moved by the fewest accesses of at most 16 bytes; pointers
 /// must be aligned to them.
 template <class T, int N>
@@ -79,6 +99,59 @@ struct Vector {
 
   __device__ __forceinline__ void load(const T* p) { words = *reinterpret_cast<const Words*>(p); }
   __device__ __forceinline__ void store(T* p) const { *reinterpret_cast<Words*>(p) = words; }
+
+  /// For what is not read again soon: evicted first, so that L2 keeps what is.
+  __device__ __forceinline__ void load_streaming(const T* p) {
+    if constexpr (kBytes == 16) {
+      const uint4 w = __ldcs(reinterpret_cast<const uint4*>(p));
+      words = {w.x, w.y, w.z, w.w};
+    } else {
+      load(p);
+    }
+  }
+  __device__ __forceinline__ void store_streaming(T* p) const {
+    if constexpr (kBytes == 16)
+      __stcs(reinterpret_cast<uint4*>(p),
+             make_uint4(words.w[0], words.w[1], words.w[2], words.w[3]));
+    else
+      store(p);
+  }
+
+  __device__ __forceinline__ static Vector filled(float v) {
+    float all[N];
+#pragma unroll
+    for (int i = 0; i < N; ++i) all[i] = v;
+    Vector vec;
+    vec.set(all);
+    return vec;
+  }
+
+  /// For what stays in registers from one pass to the next: makes the compiler forget the elements
+  /// it has unpacked, which it would keep, twice the registers, rather than unpack them again.
+  __device__ __forceinline__ void keep_packed() {
+    if constexpr (!std::is_same_v<T, float>) {
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) asm volatile("" : "+r"(words.w[i]));
+    }
+  }
+
+  /// The largest element, of those that are not NaN.
+  __device__ __forceinline__ float max() const {
+    if constexpr (std::is_same_v<T, float>) {
+      float top = __uint_as_float(words.w[0]);
+#pragma unroll
+      for (int i = 1; i < N; ++i) top = fmaxf(top, __uint_as_float(words.w[i]));
+      return top;
+    } else {
+      std::uint32_t top = words.w[0];
+#pragma unroll
+      for (int i = 1; i < kWords; ++i) top = max_of_pairs<T>(top, words.w[i]);
+      float a;
+      float b;
+      unpack<T>(top, a, b);
+      return fmaxf(a, b);
+    }
+  }
 
   __device__ __forceinline__ void get(float (&out)[N]) const {
     if constexpr (std::is_same_v<T, float>) {
@@ -101,39 +174,37 @@ struct Vector {
   }
 };
 
+/// One element alone.
+template <class T>
+struct Vector<T, 1> {
+  T element;
+
+  __device__ __forceinline__ void load(const T* p) { element = *p; }
+  __device__ __forceinline__ void store(T* p) const { *p = element; }
+  __device__ __forceinline__ void store_streaming(T* p) const { *p = element; }
+  __device__ __forceinline__ void get(float (&out)[1]) const { out[0] = to_float(element); }
+  __device__ __forceinline__ void set(const float (&in)[1]) { element = from_float<T>(in[0]); }
+};
+
 template <class T, int N>
 __device__ __forceinline__ void load(const T* p, float (&out)[N]) {
-  if constexpr (N == 1) {
-    out[0] = to_float(*p);
-  } else {
-    Vector<T, N> vec;
-    vec.load(p);
-    vec.get(out);
-  }
+  Vector<T, N> vec;
+  vec.load(p);
+  vec.get(out);
 }
 
 template <class T, int N>
 __device__ __forceinline__ void store(T* p, const float (&in)[N]) {
-  if constexpr (N == 1) {
-    *p = from_float<T>(in[0]);
-  } else {
-    Vector<T, N> vec;
-    vec.set(in);
-    vec.store(p);
-  }
+  Vector<T, N> vec;
+  vec.set(in);
+  vec.store(p);
 }
 
-/// For what is not read again soon: evicted first, so that L2 keeps what is.
 template <class T, int N>
 __device__ __forceinline__ void store_streaming(T* p, const float (&in)[N]) {
-  if constexpr (sizeof(T) * N == 16) {
-    Vector<T, N> vec;
-    vec.set(in);
-    const auto& w = vec.words.w;
-    __stcs(reinterpret_cast<uint4*>(p), make_uint4(w[0], w[1], w[2], w[3]));
-  } else {
-    store(p, in);
-  }
+  Vector<T, N> vec;
+  vec.set(in);
+  vec.store_streaming(p);
 }
 
 /// The same for a view whose type is known at run time only; `at` in elements from view.data.
@@ -164,6 +235,12 @@ __device__ __forceinline__ void load_or(const RowView& view, float value, std::i
   for (int i = 0; i < N; ++i) out[i] = value;
 }
 
+/// Elements from the start of a row to column `col`; rows of vectors have unit stride.
+template <int N>
+__device__ __forceinline__ std::int64_t along(const RowView& view, std::int64_t col) {
+  return N > 1 ? col : col * view.col_stride;
+}
+
 /// A view known to hold T: the stream a kernel is templated on.
 template <class T, int N>
 __device__ __forceinline__ void load_as(const RowView& view, std::int64_t at, float (&out)[N]) {
@@ -183,13 +260,9 @@ __device__ __forceinline__ float round_as(float v) {
 
 template <class T, int N>
 __device__ __forceinline__ void round_as(float (&v)[N]) {
-  if constexpr (N == 1) {
-    v[0] = round_as<T>(v[0]);
-  } else {
-    Vector<T, N> vec;
-    vec.set(v);
-    vec.get(v);
-  }
+  Vector<T, N> vec;
+  vec.set(v);
+  vec.get(v);
 }
 
 }  // namespace tigon::cuda

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "cuda/config/glu.h"
 
 namespace tigon::cuda {
@@ -12,8 +14,10 @@ TEST(GluLaunch, IsAlwaysLaunchable) {
       for (const int width : {1, 4, 8}) {
         const GluLaunch launch = choose_glu_launch(rows, cols, width);
         EXPECT_EQ(launch.threads_per_row * launch.rows_per_block, 256);
-        EXPECT_GE(launch.blocks, 1);
-        EXPECT_LE(launch.blocks, 0x7FFFFFFF);
+        EXPECT_GE(launch.tiles, 1);
+        EXPECT_LE(launch.tiles, 0x7FFFFFFF);
+        EXPECT_GE(launch.groups, 1);
+        EXPECT_LE(launch.groups, 65535);
       }
     }
   }
@@ -26,24 +30,21 @@ TEST(GluLaunch, TilesCoverTheColumnsAndBlocksTheRows) {
       const std::int64_t tile = launch.threads_per_row * kGluVectors * 8;
       EXPECT_GE(launch.tiles * tile, cols);
       EXPECT_LT((launch.tiles - 1) * tile, cols);
-      const std::int64_t groups = launch.blocks / launch.tiles;
-      EXPECT_EQ(groups * launch.tiles, launch.blocks);
-      EXPECT_GE(groups * launch.rows_per_block, rows);
-      EXPECT_LT((groups - 1) * launch.rows_per_block, rows);
+      EXPECT_GE(launch.groups * launch.rows_per_block, std::min<std::int64_t>(rows, 65535));
+      EXPECT_LT((launch.groups - 1) * launch.rows_per_block, rows);
     }
   }
 }
 
 TEST(GluLaunch, Choices) {
   // Merged into one row: every block a tile of it.
-  EXPECT_EQ(
-      choose_glu_launch(1, std::int64_t{16384} * 14336, 8),
-      (GluLaunch{.threads_per_row = 256, .rows_per_block = 1, .tiles = 57344, .blocks = 57344}));
+  EXPECT_EQ(choose_glu_launch(1, std::int64_t{16384} * 14336, 8),
+            (GluLaunch{.threads_per_row = 256, .rows_per_block = 1, .tiles = 57344, .groups = 1}));
   // One packed token spreads over several multiprocessors.
   EXPECT_EQ(choose_glu_launch(1, 14336, 8),
-            (GluLaunch{.threads_per_row = 256, .rows_per_block = 1, .tiles = 4, .blocks = 4}));
+            (GluLaunch{.threads_per_row = 256, .rows_per_block = 1, .tiles = 4, .groups = 1}));
   EXPECT_EQ(choose_glu_launch(65536, 128, 8),
-            (GluLaunch{.threads_per_row = 8, .rows_per_block = 32, .tiles = 1, .blocks = 2048}));
+            (GluLaunch{.threads_per_row = 8, .rows_per_block = 32, .tiles = 1, .groups = 2048}));
 }
 
 }  // namespace

@@ -59,16 +59,36 @@ TEST(HeldLaunch, RowsFitUpToTheLargestBlock) {
   EXPECT_EQ(choose_held_launch(524288, 128, 8).threads_per_row, 4);
 }
 
+constexpr std::size_t kHopperShared = 227 * 1024;
+
 TEST(PersistentLaunch, BlocksStayAndNoneIsIdle) {
   for (const std::int64_t rows : {std::int64_t{1}, std::int64_t{100}, std::int64_t{16384}, kMany}) {
-    for (const std::int64_t cols : {128, 4096, 16384}) {
-      const RowLaunch launch = choose_persistent_launch(rows, cols, 8, 132);
-      const int threads = launch.threads_per_row * launch.rows_per_block;
-      EXPECT_LE(launch.blocks * threads, 132 * std::max(threads, kPersistentThreads));
-      EXPECT_LT((launch.blocks - 1) * launch.rows_per_block, rows);
+    for (const std::int64_t cols : {8, 128, 4096, 8192, 16384}) {
+      for (const std::size_t shared : {std::size_t{64} * 1024, std::size_t{99} * 1024,
+                                       std::size_t{163} * 1024, kHopperShared}) {
+        const PersistentLaunch launch = choose_persistent_launch(rows, cols, 8, 132, shared);
+        if (launch.stages == 0) continue;
+        const int threads = launch.threads_per_row * launch.rows_per_block;
+        EXPECT_LE(launch.blocks * threads, 132 * kPersistentThreads);
+        EXPECT_LT((launch.blocks - 1) * launch.rows_per_block, rows);
+        // As many blocks as were counted on fit together.
+        EXPECT_LE(launch.shared_bytes * (kPersistentThreads / threads), shared);
+        EXPECT_TRUE(fits_registers(cols, 8, launch.threads_per_row));
+        EXPECT_LE(launch.rows_per_block, launch.threads_per_row > 32 ? 15 : 512);  // barriers
+      }
     }
   }
-  EXPECT_EQ(choose_persistent_launch(16384, 4096, 8, 132).blocks, 4 * 132);
+}
+
+TEST(PersistentLaunch, Choices) {
+  const PersistentLaunch launch = choose_persistent_launch(16384, 4096, 8, 132, kHopperShared);
+  EXPECT_EQ(launch.threads_per_row, 128);
+  EXPECT_EQ(launch.rows_per_block, 4);
+  EXPECT_EQ(launch.blocks, 132);
+  EXPECT_EQ(launch.stages, 3);
+  EXPECT_EQ(choose_persistent_launch(16384, 16384, 8, 132, kHopperShared).stages, 2);
+  EXPECT_EQ(choose_persistent_launch(16384, 32768, 8, 132, kHopperShared).stages, 0);
+  EXPECT_EQ(choose_persistent_launch(16384, 4096, 8, 132, 48 * 1024).stages, 0);
 }
 
 TEST(CrossEntropyLaunch, LongRowsTakeAMultiprocessorAndShortOnesShareIt) {
@@ -77,6 +97,43 @@ TEST(CrossEntropyLaunch, LongRowsTakeAMultiprocessorAndShortOnesShareIt) {
   EXPECT_EQ(choose_cross_entropy_launch(4096, 49152, 8, 2),
             (RowLaunch{
                 .threads_per_row = 512, .rows_per_block = 1, .blocks = 4096, .shared_floats = 16}));
+}
+
+TEST(HeldLogitsLaunch, HoldsTheRowOrSaysThatItDoesNot) {
+  for (const std::int64_t rows : {std::int64_t{1}, std::int64_t{7}, std::int64_t{8192}, kMany}) {
+    for (const std::int64_t cols : {8, 2047, 2048, 32000, 50257, 128256, 151936, 262144, 1 << 22}) {
+      for (const int width : {4, 8}) {
+        for (const int max_cluster : {1, 8}) {
+          const HeldLogitsLaunch launch =
+              choose_held_logits_launch(rows, cols, width, max_cluster, 132);
+          if (launch.threads == 0) continue;
+          EXPECT_EQ(launch.threads % 32, 0);
+          EXPECT_LE(launch.threads, kLogitThreads);
+          EXPECT_LE(launch.cluster, max_cluster);
+          EXPECT_EQ(launch.cluster & (launch.cluster - 1), 0);  // ranks are bits of the block
+          EXPECT_EQ(launch.blocks, rows * launch.cluster);
+          EXPECT_LE(launch.blocks, 0x7FFFFFFF);
+          // Every block holds its part, all but the single elements at the edges.
+          const std::int64_t part = (cols / width + launch.cluster - 1) / launch.cluster;
+          EXPECT_GE(launch.threads * kLogitVectors, part);
+        }
+      }
+    }
+  }
+}
+
+TEST(HeldLogitsLaunch, Choices) {
+  EXPECT_EQ(choose_held_logits_launch(8192, 128256, 8, 8, 132),
+            (HeldLogitsLaunch{.threads = 256, .cluster = 8, .blocks = 65536}));
+  EXPECT_EQ(choose_held_logits_launch(4096, 262144, 8, 8, 132),
+            (HeldLogitsLaunch{.threads = 512, .cluster = 8, .blocks = 32768}));
+  EXPECT_EQ(choose_held_logits_launch(8192, 32000, 8, 8, 132),
+            (HeldLogitsLaunch{.threads = 256, .cluster = 2, .blocks = 16384}));
+  // No clusters, rows longer than a block; rows not worth a block.
+  EXPECT_EQ(choose_held_logits_launch(8192, 128256, 8, 1, 108).threads, 0);
+  EXPECT_EQ(choose_held_logits_launch(8192, 1024, 8, 8, 132).threads, 0);
+  // One row spreads over a cluster.
+  EXPECT_EQ(choose_held_logits_launch(1, 32000, 8, 8, 132).cluster, 8);
 }
 
 TEST(ColumnLaunch, TilesCoverTheColumnsAndSlicesAreNotEmpty) {

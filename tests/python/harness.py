@@ -8,7 +8,7 @@ on CPU and CUDA alike, for every dtype, shape, layout and option:
 - nothing is written beside an output, every element of it is written, no input is changed;
 - NaN and Inf appear where the twin has them; runs repeat bit for bit, on any number of threads;
 - gradients of any layout; only the gradients asked for; no saved tensor without grad, none that hooks cannot see;
-- more rows than a grid axis holds; CUDA graphs, side streams, another device than the current one;
+- more rows than a grid axis holds, and more long ones than run at once; CUDA graphs, side streams, other devices;
 - what would silently be wrong raises: second derivatives, forward-mode AD, a tensor on another device or in float64;
 - torch.library.opcheck, and torch.compile(fullgraph=True, dynamic=True).
 """
@@ -50,6 +50,7 @@ class Operator:
     combine: option dictionaries to try besides.
     resized: shapes like the first with other sizes, for one dynamic compilation.
     tall: the shape with that many short rows.
+    wide: shapes of long rows, more than run at once on a GPU: blocks that stay take several turns. On CUDA alone.
     laid_out: inputs whose strides are varied; the first one's last axis is what makes a row.
     opcheck: ``(torch.ops.tigon.X.default, args)`` pairs for opcheck, made from inputs.
     summed_over_rows: inputs whose gradient sums over rows: its error bound grows with their root.
@@ -67,6 +68,7 @@ class Operator:
     combine: tuple[dict[str, Any], ...] = ()
     resized: tuple[Any, ...] = ()
     tall: Callable[[int], Any] = lambda rows: (1, rows, 8)
+    wide: tuple[Any, ...] = ()
     laid_out: tuple[str, ...] = ("x",)
     opcheck: Callable[[Inputs], Iterator[tuple[Any, tuple[Any, ...]]]] | None = None
     dtypes: tuple[torch.dtype, ...] = DTYPES
@@ -125,6 +127,8 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "last_first": _last_first,
 }
 
+
+WIDE = ((1000, 4096), (701, 8192), (300, 16384), (150, 40960))
 
 UPSTREAM: dict[str, Callable[[Tensor], Tensor]] = {
     "contiguous": _contiguous,
@@ -331,6 +335,12 @@ def suite(op: Operator) -> type:
         @on_devices
         def test_shapes_and_options(self, device: str, dtype: torch.dtype, shape: Any, options: Inputs) -> None:
             check(op, make(shape, dtype, device), options, "contiguous", shape)
+
+        @pytest.mark.gpu
+        @pytest.mark.parametrize("shape", op.wide, ids=label)
+        @on_dtypes
+        def test_wide_rows(self, dtype: torch.dtype, shape: Any) -> None:
+            check(op, make(shape, dtype, "cuda"), option_sets[0], "contiguous", shape)
 
         @pytest.mark.parametrize(("layout", "upstream"), list(itertools.product(LAYOUTS, UPSTREAM)), ids=label)
         @on_dtypes

@@ -18,4 +18,44 @@ constexpr RowLaunch choose_cross_entropy_launch(std::int64_t rows, std::int64_t 
   return launch;
 }
 
+/// How rows of a vocabulary are held on chip: `cluster` blocks of `threads` share one row, a thread
+/// has up to kLogitVectors vectors of it in registers. Several such blocks fit a multiprocessor, so
+/// that some load while others compute.
+struct HeldLogitsLaunch {
+  int threads = 0;  // whole warps; 0: the row does not fit, or is too short to be worth it
+  int cluster = 1;
+  std::int64_t blocks = 1;  // cluster per row
+
+  friend bool operator==(const HeldLogitsLaunch&, const HeldLogitsLaunch&) = default;
+};
+
+inline constexpr int kLogitVectors = 8;
+inline constexpr int kLogitThreads = 512;        // at most
+inline constexpr int kLogitThreadsPerSm = 1024;  // 64 registers each
+inline constexpr int kMaxCluster = 8;            // what every device with clusters can schedule
+
+/// Blocks of at most 256 threads where a cluster of them holds the row, else of 512; more blocks
+/// where multiprocessors would stand idle.
+constexpr HeldLogitsLaunch choose_held_logits_launch(std::int64_t rows, std::int64_t cols,
+                                                     int width, int max_cluster,
+                                                     int multiprocessors) {
+  constexpr std::int64_t kFewest = 256;  // vectors
+  const std::int64_t vectors = cols / width;
+  if (vectors < kFewest || rows < 1 || rows > 0x7FFFFFFF / kMaxCluster) return {};
+  HeldLogitsLaunch launch;
+  const auto holds = [&](int threads) {
+    return vectors <= std::int64_t{launch.cluster} * threads * kLogitVectors;
+  };
+  while (!holds(kLogitThreads / 2) && launch.cluster < max_cluster) launch.cluster *= 2;
+  if (!holds(kLogitThreads)) return {};
+  while (2 * launch.cluster <= max_cluster && 2 * rows * launch.cluster <= multiprocessors &&
+         vectors >= std::int64_t{launch.cluster} * kFewest)
+    launch.cluster *= 2;
+  const std::int64_t part = (vectors + launch.cluster - 1) / launch.cluster;
+  constexpr std::int64_t kWarpPart = 32 * kLogitVectors;
+  launch.threads = static_cast<int>(32 * ((part + kWarpPart - 1) / kWarpPart));
+  launch.blocks = rows * launch.cluster;
+  return launch;
+}
+
 }  // namespace tigon::cuda

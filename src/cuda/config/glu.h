@@ -10,12 +10,12 @@ namespace tigon::cuda {
 inline constexpr int kGluVectors = 2;
 
 /// How an element-wise kernel covers [rows, cols]: blocks of rows_per_block rows by a tile of
-/// threads_per_row * kGluVectors vectors, tiles of one row group side by side.
+/// threads_per_row * kGluVectors vectors, on a grid of tiles by row groups.
 struct GluLaunch {
   int threads_per_row = 256;
   int rows_per_block = 1;
-  std::int64_t tiles = 1;   // over columns
-  std::int64_t blocks = 1;  // of tiles * row groups, at most 2^31 - 1: the kernels loop
+  std::int64_t tiles = 1;   // over columns: more than fit grid x would not fit memory
+  std::int64_t groups = 1;  // of rows, at most 65535: the kernels loop
 
   friend bool operator==(const GluLaunch&, const GluLaunch&) = default;
 };
@@ -31,7 +31,7 @@ constexpr GluLaunch choose_glu_launch(std::int64_t rows, std::int64_t cols, int 
   const std::int64_t tile = launch.threads_per_row * kGluVectors;
   launch.tiles = (vectors + tile - 1) / tile;
   const std::int64_t groups = (rows + launch.rows_per_block - 1) / launch.rows_per_block;
-  launch.blocks = std::clamp<std::int64_t>(launch.tiles * groups, 1, 0x7FFFFFFF);
+  launch.groups = std::clamp<std::int64_t>(groups, 1, 65535);
   return launch;
 }
 

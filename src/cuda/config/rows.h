@@ -46,24 +46,49 @@ constexpr bool fits_registers(std::int64_t cols, int width, int threads_per_row)
   return cols <= std::int64_t{kHeldVectors} * threads_per_row * width;
 }
 
-/// For kernels whose blocks stay and walk over the rows, with sums over rows in registers: as many
-/// blocks as run at once at kPersistentThreads per multiprocessor.
-inline constexpr int kPersistentThreads = 512;
-inline constexpr int kStages = 2;  // of RowPipeline
+/// For kernels whose blocks stay and walk over the rows, with sums over rows in registers and rows
+/// on their way through shared memory, `stages` deep. Beside the rows, shared memory holds one
+/// float per column and four per warp.
+struct PersistentLaunch {
+  int threads_per_row = 32;
+  int rows_per_block = 4;
+  std::int64_t blocks = 0;
+  int stages = 0;  // 0: a row does not fit
+  std::size_t shared_bytes = 0;
 
-constexpr RowLaunch choose_persistent_launch(std::int64_t rows, std::int64_t cols, int width,
-                                             int multiprocessors) {
-  RowLaunch launch = choose_held_launch(rows, cols, width);
-  const int threads = launch.threads_per_row * launch.rows_per_block;
-  const std::int64_t resident =
-      std::int64_t{multiprocessors} * std::max(1, kPersistentThreads / threads);
-  launch.blocks = std::min(launch.blocks, resident);
-  return launch;
-}
+  friend bool operator==(const PersistentLaunch&, const PersistentLaunch&) = default;
+};
 
-/// What a RowPipeline of `streams` tensors takes for `threads` threads.
-constexpr std::size_t pipeline_bytes(int threads, int streams) {
-  return std::size_t{16} * kStages * streams * kHeldVectors * threads;
+inline constexpr int kPersistentThreads = 512;  // per multiprocessor: 128 registers each
+inline constexpr int kMostStages = 3;
+
+/// One block of kPersistentThreads per multiprocessor, so that partial sums are few; smaller ones
+/// where shared memory asks for it, or where there are too few rows.
+constexpr PersistentLaunch choose_persistent_launch(std::int64_t rows, std::int64_t cols, int width,
+                                                    int multiprocessors,
+                                                    std::size_t shared_memory) {
+  const RowLaunch held = choose_held_launch(rows, cols, width);
+  if (held.threads_per_row > kPersistentThreads ||
+      !fits_registers(cols, width, held.threads_per_row))
+    return {};
+  PersistentLaunch launch;
+  launch.threads_per_row = held.threads_per_row;
+  for (int threads = kPersistentThreads; threads >= std::max(held.threads_per_row, 128);
+       threads /= 2) {
+    launch.rows_per_block = threads / held.threads_per_row;
+    const std::size_t warps = std::max(threads / 32, launch.rows_per_block);
+    for (launch.stages = kMostStages; launch.stages >= 2; --launch.stages) {
+      launch.shared_bytes = 4 * sizeof(float) * warps + sizeof(float) * cols +
+                            std::size_t{16} * launch.stages * 2 * kHeldVectors * threads;
+      const std::int64_t resident = std::int64_t{multiprocessors} * (kPersistentThreads / threads);
+      const std::size_t most = shared_memory / (kPersistentThreads / threads);
+      if (launch.shared_bytes > most) continue;
+      launch.blocks = std::clamp<std::int64_t>(
+          (rows + launch.rows_per_block - 1) / launch.rows_per_block, 1, resident);
+      return launch;
+    }
+  }
+  return {};
 }
 
 /// How a sum over rows is cut: tiles of 32 * width columns, and slices of rows whose partial sums

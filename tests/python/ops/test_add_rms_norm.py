@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import tigon
-from harness import DEVICES, Inputs, Operator, suite
+from harness import DEVICES, WIDE, Inputs, Operator, suite
 
 
 def twin(
@@ -62,6 +62,7 @@ ADD_RMS_NORM = Operator(
     inputs=inputs,
     differentiable=("x", "residual", "weight"),
     shapes=((3, 5, 72), (1, 1), (4, 1), (2, 7), (3, 127), (0, 16), (300, 17), (2, 5000)),
+    wide=WIDE,
     resized=((4, 5, 72), (7, 5, 72)),
     options={"casting": ("llama", "gemma"), "eps": (1e-6, 1e-2), "weight_offset": (0.0, 1.0)},
     laid_out=("x", "residual"),

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import tigon
-from harness import DEVICES, Inputs, Operator, suite
+from harness import DEVICES, WIDE, Inputs, Operator, suite
 
 
 def twin(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float) -> Tensor:
@@ -50,6 +50,7 @@ LAYER_NORM = Operator(
     inputs=inputs,
     differentiable=("x", "weight", "bias"),
     shapes=((3, 5, 72), (1, 1), (4, 1), (2, 7), (1, 8), (3, 127), (2, 129), (0, 16), (300, 17), (2, 5000), (513, 256)),
+    wide=WIDE,
     resized=((4, 5, 72), (7, 5, 72)),
     options={"eps": (1e-5, 1e-2)},
     opcheck=opcheck,

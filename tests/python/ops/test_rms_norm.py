@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import tigon
-from harness import DEVICES, Inputs, Operator, suite
+from harness import DEVICES, WIDE, Inputs, Operator, suite
 
 
 def twin(x: Tensor, weight: Tensor | None = None, *, eps: float, weight_offset: float, casting: str) -> Tensor:
@@ -69,6 +69,7 @@ RMS_NORM = Operator(
     inputs=inputs,
     differentiable=("x", "weight"),
     shapes=SHAPES,
+    wide=WIDE,
     resized=((4, 5, 72), (7, 5, 72)),
     options={"casting": ("llama", "gemma"), "eps": (1e-6, 1e-2), "weight_offset": (0.0, 1.0)},
     combine=({"casting": "gemma", "weight_offset": 1.0},),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import tigon
-from harness import DEVICES, DTYPES, Inputs, Operator, suite
+from harness import DEVICES, DTYPES, WIDE, Inputs, Operator, suite
 
 INF = float("inf")
 
@@ -41,6 +41,7 @@ SOFTMAX = Operator(
     inputs=inputs,
     differentiable=("x",),
     shapes=((3, 5, 72), (1, 1), (4, 1), (2, 7), (1, 8), (3, 127), (2, 129), (0, 16), (300, 17), (2, 5000), (513, 256)),
+    wide=WIDE,
     resized=((4, 5, 72), (7, 5, 72)),
     opcheck=opcheck,
 )
