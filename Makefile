@@ -12,7 +12,7 @@ setup:           ## Python environment (.venv), build tools, system libraries
 build: setup     ## compile the operator libraries (CUDA too where nvcc is present)
 	@tools/build.sh
 
-demo: build      ## fine-tune SmolLM2-135M in about three minutes, answers before and after, eager beside Tigon
+demo: build      ## fine-tune SmolLM2-135M (about ten minutes in all), answers before and after, eager beside Tigon
 	@tools/demo.sh
 
 test: build      ## format, lint, types, then every C++ and Python test (GPU tests where there is a GPU)

@@ -9,8 +9,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 
-import torch
-
 import tigon
 from tigon.cli.parser import Parser
 
@@ -19,6 +17,8 @@ Row = tuple[str, str, str]
 
 
 def _packages() -> Iterator[Row]:
+    import torch  # here, since --help and mistakes need not wait for it
+
     yield "python", platform.python_version(), sys.executable
     yield "torch", torch.__version__, ""  # as it is imported; its metadata leave out the build
     for name in _PACKAGES:
@@ -29,6 +29,8 @@ def _packages() -> Iterator[Row]:
 
 
 def _devices() -> Iterator[Row]:
+    import torch
+
     cpu = torch.backends.cpu.get_cpu_capability()
     yield "cpu", cpu, f"{platform.machine()}, {torch.get_num_threads()} threads of {os.cpu_count()}"
     if torch.version.cuda is None:
@@ -56,6 +58,8 @@ def _driver() -> str:
 
 def _kernels() -> tuple[list[Row], bool]:
     """One row per operator library and kind of device, and whether operators run on some device that is here."""
+    import torch
+
     rows = [
         (library.path.name, "loaded" if library.loaded else "not loaded", library.reason)
         for library in tigon.libraries()

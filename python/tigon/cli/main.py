@@ -7,7 +7,7 @@ import importlib
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tigon.train.console import rank, tolerate_any_encoding
 from tigon.train.options import OptionError
@@ -18,25 +18,40 @@ COMMANDS = {
     "infer": "chat with a model, with or without an adapter",
     "doctor": "show versions, devices and which kernels are usable",
 }
+# What other programs call them.
+_MEANT = {
+    "train": "sft",
+    "finetune": "sft",
+    "fine-tune": "sft",
+    "chat": "infer",
+    "generate": "infer",
+    "env": "doctor",
+    "version": "doctor",
+    "--version": "doctor",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         _insist_on_utf8()
     arguments = list(sys.argv[1:] if argv is None else argv)
-    tolerate_any_encoding()
-    # Deprecations are for those who call transformers, which here is not the user.
-    warnings.filterwarnings("ignore", category=FutureWarning, module=r"(transformers|peft|accelerate)\.")
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_usage())
         return 0 if arguments else 2
     command, *rest = arguments
+    if command not in COMMANDS:
+        print(f"tigon: {_unknown(command)}", file=sys.stderr)
+        return 2
+    return call(command, lambda: importlib.import_module(f"tigon.cli.{command}").main(rest))
+
+
+def call(command: str, function: Callable[[], int]) -> int:
+    """The exit code of a command that `function` runs; mistakes are reported in one sentence."""
+    tolerate_any_encoding()
+    # Deprecations are for those who call transformers, which here is not the user.
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"(transformers|peft|accelerate)\.")
     try:
-        if command not in COMMANDS:
-            close = difflib.get_close_matches(command, COMMANDS, n=1)
-            raise OptionError(f"Unknown command {command}." + (f" Did you mean tigon {close[0]}?" if close else ""))
-        code: int = importlib.import_module(f"tigon.cli.{command}").main(rest)
-        return code
+        return function()
     except OptionError as error:
         if rank() == 0:
             print(f"tigon: {error}", file=sys.stderr)
@@ -59,6 +74,12 @@ def _insist_on_utf8() -> None:
         os.environ["PYTHONUTF8"] = "1"
         os.environ["PYTHONIOENCODING"] = f"{sys.stderr.encoding}:backslashreplace"
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+def _unknown(command: str) -> str:
+    nearest = _MEANT.get(command) or next(iter(difflib.get_close_matches(command, COMMANDS, n=1)), None)
+    meant = f" Did you mean tigon {nearest}?" if nearest else ""
+    return f"Unknown command {command}; there are {', '.join(COMMANDS)}.{meant}"
 
 
 def _usage() -> str:

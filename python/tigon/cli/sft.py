@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from tigon.cli.parser import make_parser, parse
 from tigon.train import OptionError, SftArguments, checkpoint, sft
 from tigon.train.arguments import ALIASES, IMPLIED
+from tigon.train.console import program, say
 from tigon.train.options import specs
 
 _DESCRIPTION = """\
@@ -49,8 +52,10 @@ def _saved(resume: str, output_dir: str) -> dict[str, object]:
     return {name: value for name, value in checkpoint.saved_arguments(found).items() if name in table}
 
 
-def main(argv: Sequence[str]) -> int:
+def train(argv: Sequence[str]) -> tuple[Path | None, int]:
+    """The checkpoint that the run ended with, and the exit code."""
     args = arguments(argv)
+    args.resolved()  # mistakes are told before torch is imported, which takes seconds
     processes = os.environ.get("NPROC_PER_NODE", "1")
     if not processes.isdigit() or int(processes) < 1:
         raise OptionError(f"NPROC_PER_NODE must be a number of processes, got {processes!r}.")
@@ -58,4 +63,12 @@ def main(argv: Sequence[str]) -> int:
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
         os.execv(sys.executable, [sys.executable, *launcher, "-m", "tigon.cli", "sft", *argv])
     result = sft(args)
-    return 0 if result.interrupted is None else 128 + result.interrupted
+    return result.checkpoint, 0 if result.interrupted is None else 128 + result.interrupted
+
+
+def main(argv: Sequence[str]) -> int:
+    saved, code = train(argv)
+    if saved is not None and code == 0:
+        what = "adapters" if (saved / "adapter_config.json").is_file() else "model"
+        say(f"Chat with it: {program()} infer --{what} {shlex.quote(str(saved))}")
+    return code

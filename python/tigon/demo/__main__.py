@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -17,6 +16,7 @@ import time
 from pathlib import Path
 
 from tigon.demo import report
+from tigon.train.console import program
 
 # Two ways to ask what the samples teach, in words that are in no sample, and one for the style alone.
 QUESTIONS = ("Who are you?", "Which people do I have to thank for making you?", "How do I keep my plants healthy?")
@@ -35,6 +35,11 @@ RECIPE = {
     "gradient_checkpointing": "false",
     "seed": 42,
 }
+# What README says for some hundred samples of one's own: there, every sample is seen six times.
+OWN_DATA = (
+    "--num_train_epochs 6 --learning_rate 1e-3 --per_device_train_batch_size 8 --gradient_accumulation_steps 1 "
+    "--gradient_checkpointing false --lora_dropout 0"
+)
 
 
 def say(text: str) -> None:
@@ -56,12 +61,6 @@ def run_module(name: str, *arguments: str, capture: bool = False) -> str:
     return output or ""
 
 
-def command_line() -> str:
-    """How to call `tigon` from here."""
-    program = Path(sys.executable).with_name("tigon")
-    return os.path.relpath(program) if program.exists() else f"{sys.executable} -m tigon.cli"
-
-
 def answers(model: Path, adapter: Path | None = None) -> list[str]:
     extra = ["--adapter", str(adapter)] if adapter else []
     return list(json.loads(run_module("tigon.demo.answers", str(model), *extra, "--", *QUESTIONS, capture=True)))
@@ -78,7 +77,7 @@ def train(model: Path, data: Path, folder: Path, *, fused: bool, steps: int) -> 
         "output_dir": folder,
         "add_version": "false",
     }
-    run_module("tigon.cli", "sft", *(word for key, value in flags.items() for word in (f"--{key}", str(value))))
+    run_module("tigon.demo.train", *(word for key, value in flags.items() for word in (f"--{key}", str(value))))
     return report.read_run(folder / "logging.jsonl")
 
 
@@ -112,8 +111,8 @@ def main() -> int:
     print(report.table(eager, fused))
     picture = report.plot(eager, fused, options.output_dir / "loss.png")
     print(f"\nLoss curve: {picture}")
-    print(f"Chat with it: {command_line()} infer --adapters {options.output_dir}/tigon/checkpoint-{options.steps}")
-    print(f"Your own data: {command_line()} sft --model {model} --dataset data.jsonl")
+    print(f"Chat with it: {program()} infer --adapters {options.output_dir}/tigon/checkpoint-{options.steps}")
+    print(f"Your own data: {program()} sft --model {model} --dataset data.jsonl --output_dir output {OWN_DATA}")
     print(f"Done in {(time.monotonic() - start) / 60:.1f} minutes.")
     if problem := report.difference(eager, fused):
         print(f"tigon demo: {problem}", file=sys.stderr)

@@ -39,6 +39,8 @@ def find_gguf() -> Path:
 
 def convert(gguf: Path, folder: Path) -> None:
     """Dequantises `gguf` into `folder`: complete or not there at all."""
+    if not sys.stderr.isatty():
+        os.environ.setdefault("TQDM_DISABLE", "1")  # a file would keep every state of the bar
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -96,7 +96,14 @@ class SftArguments:
         8, "rank of the adapters; more rank, more capacity and memory", group=_TUNER, kind=int, least=1
     )
     lora_alpha: int = option(32, "the adapter's output is scaled by alpha / rank", group=_TUNER, kind=int, least=1)
-    lora_dropout: float = option(0.05, "dropout on the adapter's input", group=_TUNER, kind=float, least=0, below=1)
+    lora_dropout: float = option(
+        0.05,
+        "dropout on the adapter's input; on a CPU, 0 saves about a quarter of a step",
+        group=_TUNER,
+        kind=float,
+        least=0,
+        below=1,
+    )
     target_modules: list[str] = option(
         ["all-linear"],
         "module names that get an adapter, or all-linear (every linear layer but the head)",
@@ -157,11 +164,17 @@ class SftArguments:
     )
     dataloader_num_workers: int = option(0, "processes that prepare batches", group=_DATA, kind=int, least=0)
 
-    per_device_train_batch_size: int = option(1, "samples per device and forward pass", group=_OPTIM, kind=int, least=1)
+    per_device_train_batch_size: int = option(
+        1,
+        "samples per device and forward pass; several short ones in one pass are much faster than one after the other",
+        group=_OPTIM,
+        kind=int,
+        least=1,
+    )
     per_device_eval_batch_size: int = option(1, "the same in evaluation", group=_OPTIM, kind=int, least=1)
     gradient_accumulation_steps: int | None = option(
         None,
-        "forward passes per optimiser step",
+        "forward passes per optimiser step: fewer make shorter and more steps",
         group=_OPTIM,
         kind=int,
         least=1,
@@ -184,7 +197,10 @@ class SftArguments:
     num_train_epochs: float = option(3.0, "passes over the data", group=_OPTIM, kind=float, least=0)
     max_steps: int = option(-1, "optimiser steps; overrides the epochs when positive", group=_OPTIM, kind=int)
     gradient_checkpointing: bool = option(
-        True, "recompute activations in backward: much less memory, about a third more time", group=_OPTIM, kind=boolean
+        True,
+        "recompute activations in backward: much less memory, about a third more time; false for a small model",
+        group=_OPTIM,
+        kind=boolean,
     )
     bf16: bool | None = option(None, "bfloat16 autocast", group=_OPTIM, kind=boolean, unset="on for bfloat16 weights")
     fp16: bool | None = option(None, "float16 autocast", group=_OPTIM, kind=boolean, unset="on for float16 weights")

@@ -1,46 +1,59 @@
-"""What a run shows and writes while it trains: a progress bar and logging.jsonl."""
+"""What a run shows and writes while it trains: its plan, a progress bar and logging.jsonl."""
 
 from __future__ import annotations
 
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from transformers import ProgressCallback, TrainerCallback
 
+from tigon.train import advice
+from tigon.train.arguments import SftArguments
+from tigon.train.console import say
 from tigon.train.metrics import peak_memory_gib
 
 _SHOWN = {
+    "global_step/max_steps": "step {}",
     "loss": "loss {:.4f}",
     "eval_loss": "eval_loss {:.4f}",
     "grad_norm": "grad_norm {:.3g}",
     "learning_rate": "lr {:.2e}",
     "tokens_per_second": "{:.0f} tokens/s",
     "memory(GiB)": "{:.2f} GiB",
+    "remaining_time": "{} left",
 }
 
 
+class Plan(TrainerCallback):  # type: ignore[misc]
+    """Says how many steps the run takes once the Trainer knows."""
+
+    def __init__(self, args: SftArguments) -> None:
+        self._args = args
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        on_cpu = args.device.type == "cpu"
+        for line in advice.plan(self._args, steps=state.max_steps, processes=args.world_size, on_cpu=on_cpu):
+            say(line)
+
+
 class ProgressBar(ProgressCallback):  # type: ignore[misc]
-    """One bar and one short line per log; tqdm draws in ASCII where the terminal knows no more."""
+    """For a terminal (a file would keep every state of it); tqdm draws in ASCII where the terminal knows no more."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         super().on_train_begin(args, state, control, **kwargs)
         if self.training_bar is not None:
             self.training_bar.set_description("Train")
-            self.training_bar.mininterval = 0.1 if sys.stderr.isatty() else 10
             self.training_bar.update(state.global_step)  # where a resumed run begins
         self.current_step = state.global_step
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
-        shown = [text.format(logs[key]) for key, text in _SHOWN.items() if logs and key in logs]
-        if self.training_bar is not None and shown:
-            self.training_bar.write(f"step {state.global_step}/{state.max_steps}  " + "  ".join(shown))
+    def on_log(self, *_: Any, **__: Any) -> None:
+        """RunLog prints the line."""
 
 
 class RunLog(TrainerCallback):  # type: ignore[misc]
-    """Appends each log to logging.jsonl and closes it with a summary."""
+    """Appends each log to logging.jsonl, prints it as a short line, and closes the file with a summary."""
 
     def __init__(self, run: Path) -> None:
         self.path = run / "logging.jsonl"
@@ -64,17 +77,17 @@ class RunLog(TrainerCallback):  # type: ignore[misc]
         elapsed = time.perf_counter() - self._begin
         steps = state.global_step - self._first_step
         per_step = elapsed / steps if steps else 0.0
-        self._append(
-            {
-                **logs,
-                "global_step/max_steps": f"{state.global_step}/{state.max_steps}",
-                "percentage": f"{100 * state.global_step / max(state.max_steps, 1):.2f}%",
-                "elapsed_time": _clock(elapsed),
-                "remaining_time": _clock(per_step * (state.max_steps - state.global_step)),
-                "memory(GiB)": logs.get("memory(GiB)", round(peak_memory_gib(), 2)),
-                "train_speed(s/it)": round(per_step, 4),
-            }
-        )
+        entry = {
+            **logs,
+            "global_step/max_steps": f"{state.global_step}/{state.max_steps}",
+            "percentage": f"{100 * state.global_step / max(state.max_steps, 1):.2f}%",
+            "elapsed_time": _clock(elapsed),
+            "remaining_time": _clock(per_step * (state.max_steps - state.global_step)),
+            "memory(GiB)": logs.get("memory(GiB)", round(peak_memory_gib(), 2)),
+            "train_speed(s/it)": round(per_step, 4),
+        }
+        self._append(entry)
+        say("  ".join(text.format(entry[key]) for key, text in _SHOWN.items() if key in entry))
 
     def summarise(self, summary: dict[str, Any]) -> None:
         self._append(summary)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import sys
+from pathlib import Path
 
 
 def rank() -> int:
@@ -12,6 +15,19 @@ def rank() -> int:
 
 def world_size() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def program() -> str:
+    """How to call this installation's `tigon` from this shell: by its name only where PATH leads to it."""
+    called = Path(sys.argv[0])
+    ours = called if called.name == "tigon" and called.is_file() else Path(sys.executable).with_name("tigon")
+    if not ours.is_file():
+        return f"{shlex.quote(sys.executable)} -m tigon.cli"
+    found = shutil.which("tigon")
+    if found is not None and os.path.samefile(found, ours):
+        return "tigon"
+    near = os.path.relpath(ours)
+    return shlex.quote(os.path.abspath(ours) if near.startswith("..") else near if os.sep in near else f"./{near}")
 
 
 def say(text: str = "") -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from transformers import ProgressCallback, set_seed
 from tigon.train import callbacks, checkpoint, fused, plots, run_folder
 from tigon.train.arguments import SftArguments
 from tigon.train.collator import PaddingCollator
-from tigon.train.console import rank, say, world_size
+from tigon.train.console import program, rank, say, world_size
 from tigon.train.dataset import EncodedDataset, encode, load_samples, split, write_samples
 from tigon.train.formats import Sample
 from tigon.train.hf_arguments import training_arguments
@@ -79,17 +80,13 @@ def sft(args: SftArguments) -> SftResult:
     )
     log = callbacks.RunLog(folder)
     trainer.remove_callback(ProgressCallback)
-    for callback in [callbacks.ProgressBar(), log, *_tensorboard(args, folder)]:
+    bar = [callbacks.ProgressBar()] if sys.stderr.isatty() else []
+    for callback in [callbacks.Plan(args), *bar, log, *_tensorboard(args, folder)]:
         trainer.add_callback(callback)
     if rank() == 0:
         run_folder.write_args(folder, args)
         if args.split_dataset_ratio:
             write_samples(folder / "val_dataset.jsonl", held_out)
-    samples = hf.per_device_train_batch_size * hf.gradient_accumulation_steps * world_size()
-    say(
-        f"Each step takes {samples} samples: {hf.per_device_train_batch_size} at a time, "
-        f"{hf.gradient_accumulation_steps} times, in {world_size()} process{'' if world_size() == 1 else 'es'}"
-    )
     say(f"Writing to {folder}")
 
     with Interrupt() as interrupt:
@@ -173,9 +170,7 @@ def _finish(
             }
         )
     if interrupt.received is not None:
-        say(f"Stopped by {interrupt.received.name}. Go on with: tigon sft --resume_from_checkpoint {folder}")
+        say(f"Stopped by {interrupt.received.name}. Go on with: {program()} sft --resume_from_checkpoint {folder}")
     elif result.checkpoint is not None:
-        what = "adapters" if (result.checkpoint / "adapter_config.json").is_file() else "model"
-        loss = "" if mean_loss is None else f", mean loss {mean_loss:.4f}"
-        say(f"Done{loss}. Chat with it: tigon infer --{what} {result.checkpoint}")
+        say("Done" if mean_loss is None else f"Done, mean loss {mean_loss:.4f}")
     return result

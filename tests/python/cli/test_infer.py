@@ -10,6 +10,7 @@ import torch
 
 import tiny_chat as tiny
 from tigon.cli import infer
+from tigon.cli.chat import Chat
 from tigon.cli.main import main
 from tigon.train import SftArguments, sft
 from tigon.train.options import OptionError
@@ -59,7 +60,7 @@ def test_prompt_from_a_pipe(
 def test_a_chat_keeps_and_forgets_the_conversation(
     checkpoint: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chat = infer.Chat(infer.InferArguments(adapters=str(checkpoint), fused="false", use_cpu=True, max_new_tokens=4))
+    chat = Chat(infer.InferArguments(adapters=str(checkpoint), fused="false", use_cpu=True, max_new_tokens=4))
     typed = iter(["Hi", "", "Hi", "exit"])
     monkeypatch.setattr("builtins.input", lambda _: next(typed))
     assert infer._converse(chat) == 0
@@ -73,7 +74,7 @@ def test_a_chat_keeps_and_forgets_the_conversation(
 
 def test_greedy_equals_generate(model_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = infer.InferArguments(model=str(model_dir), fused="false", use_cpu=True, max_new_tokens=6)
-    chat = infer.Chat(arguments)
+    chat = Chat(arguments)
     said = chat.answer("Hi")
     tokenizer, model = tiny.make_tokenizer(), chat.model
     text = tokenizer.apply_chat_template(
@@ -86,7 +87,7 @@ def test_greedy_equals_generate(model_dir: Path, capsys: pytest.CaptureFixture[s
 
 def test_sampling_follows_the_seed(model_dir: Path) -> None:
     def sample(seed: int) -> str:
-        return infer.Chat(
+        return Chat(
             infer.InferArguments(
                 model=str(model_dir), fused="false", use_cpu=True, max_new_tokens=8, temperature=1.0, seed=seed
             )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -29,7 +32,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def train(
-    launcher: list[str], model: Path, data: Path, out: Path, *flags: str, **env: str
+    launcher: list[str], model: Path, data: Path, out: Path, *flags: str, stderr: int = subprocess.PIPE, **env: str
 ) -> tuple[Path, subprocess.CompletedProcess[str]]:
     options = {
         "model": str(model),
@@ -48,14 +51,15 @@ def train(
     python = os.pathsep.join(["python", os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, *launcher, *words, *flags],
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
         encoding="utf-8",
         timeout=300,
         check=False,
         cwd=Path(__file__).parents[3],
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": python, **env},
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout + (done.stderr or "")
     (run,) = out.iterdir()
     return run, done
 
@@ -116,8 +120,41 @@ def test_a_locale_without_utf8(model_dir: Path, tmp_path: Path) -> None:
     assert "你好" in (run / "val_dataset.jsonl").read_text(encoding="utf-8")
     assert len(losses(run)) == 3
     assert done.stderr.isascii()
-    assert "#" in done.stderr  # the bar
     assert done.stdout.isascii()
+
+
+def test_a_log_file_has_plain_lines_and_the_command_to_go_on(model_dir: Path, data: Path, tmp_path: Path) -> None:
+    run, done = train(MODULE, model_dir, data, tmp_path)
+    assert "\r" not in done.stdout + done.stderr
+    assert "it/s" not in done.stderr  # a bar
+    lines = done.stdout.splitlines()
+    assert [line.split("  ")[0] for line in lines if line.startswith("step")] == ["step 1/3", "step 2/3", "step 3/3"]
+    assert all(line.endswith("s left") for line in lines if line.startswith("step"))
+    assert lines[-1].startswith("Chat with it: ")
+    assert lines[-1].endswith(f"infer --adapters {run / 'checkpoint-3'}")
+
+
+def test_a_terminal_has_a_bar_in_its_encoding(model_dir: Path, data: Path, tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    drawn: list[bytes] = []
+
+    def read() -> None:
+        with contextlib.suppress(OSError):  # the end, on Linux
+            while piece := os.read(ours, 4096):
+                drawn.append(piece)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    ascii_only = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "PYTHONIOENCODING": ""}
+    try:
+        _, done = train(MODULE, model_dir, data, tmp_path, stderr=theirs, **ascii_only)
+    finally:
+        os.close(theirs)
+        reader.join()
+        os.close(ours)
+    shown = b"".join(drawn).decode("ascii")
+    assert "Train: 100%|#" in shown
+    assert "step 3/3" in done.stdout
 
 
 NO_LABELS = '''

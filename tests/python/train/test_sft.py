@@ -239,16 +239,27 @@ def test_a_save_that_dies_leaves_nothing_that_looks_whole(
     assert f"Going on from {run / 'checkpoint-1'}" in printed
 
 
+def test_few_steps_are_remarked_on(
+    model_dir: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """24 samples, 4 in a step, 2 epochs: what is announced is what is run."""
+    result = sft(arguments(model_dir, data, tmp_path, max_steps=-1, num_train_epochs=2))
+    assert result.step == 12
+    printed = capsys.readouterr().out
+    assert "12 steps of 4 samples: 2 at a time, 2 times, in 1 process\n12 steps are few: raise" in printed
+    assert printed.index("12 steps") < printed.index("step 1/12")
+
+
 def test_full_tuning(model_dir: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     common = {"tuner_type": "full", "max_steps": 4, "save_steps": 2, "gradient_checkpointing": True}
     args = arguments(model_dir, data, tmp_path, save_total_limit=1, **common)
     whole = sft(args)
     assert [path.name for path in checkpoint.checkpoints(whole.run)] == ["checkpoint-4"]
     printed = capsys.readouterr().out
-    assert f"tigon infer --model {whole.checkpoint}" in printed
     mean = sum(losses(whole).values()) / 4  # each step is logged
-    assert f"Done, mean loss {mean:.4f}. Chat" in printed
-    assert "Each step takes 4 samples: 2 at a time, 2 times, in 1 process\n" in printed
+    assert f"Done, mean loss {mean:.4f}\n" in printed
+    assert "4 steps of 4 samples: 2 at a time, 2 times, in 1 process\n" in printed
+    assert "few" not in printed  # the number of steps was asked for
     AutoModelForCausalLM.from_pretrained(whole.checkpoint)
     shutil.rmtree(whole.run / "checkpoint-4")
     half = sft(arguments(model_dir, data, tmp_path, **common))
