@@ -13,10 +13,9 @@ def plan(args: SftArguments, *, steps: int, processes: int, on_cpu: bool) -> lis
     """Lines for the run of `args` (resolved) that takes `steps` optimiser steps in all."""
     batch, passes = args.per_device_train_batch_size, args.gradient_accumulation_steps
     assert passes is not None
-    samples = batch * passes * processes
     lines = [
-        f"{steps:,} step{'' if steps == 1 else 's'} of {samples} sample{'' if samples == 1 else 's'}: {batch} at a time, "
-        f"{passes} time{'' if passes == 1 else 's'}, in {processes} process{'' if processes == 1 else 'es'}"
+        f"{_count(steps, 'step')} of {_count(batch * passes * processes, 'sample')}: {batch} at a time, "
+        f"{_count(passes, 'time')}, in {_count(processes, 'process', 'es')}"
     ]
     if steps < FEW_STEPS and args.max_steps <= 0:  # else the number was asked for
         lines.append(_more_steps(args, steps, passes))
@@ -27,13 +26,17 @@ def plan(args: SftArguments, *, steps: int, processes: int, on_cpu: bool) -> lis
     return lines
 
 
+def _count(number: int, what: str, plural: str = "s") -> str:
+    return f"{number:,} {what}{'' if number == 1 else plural}"
+
+
 def _more_steps(args: SftArguments, steps: int, passes: int) -> str:
     epochs = math.ceil(args.num_train_epochs * FEW_STEPS / steps) if steps else 1
-    ways = [f"raise --num_train_epochs ({args.num_train_epochs:g}; {epochs} make about {FEW_STEPS} steps)"]
+    ways = [f"raise --num_train_epochs (now {args.num_train_epochs:g}; {epochs} make about {FEW_STEPS} steps)"]
     if passes > 1:
-        ways.append(f"lower --gradient_accumulation_steps ({passes})")
+        ways.append(f"lower --gradient_accumulation_steps (now {passes})")
     elif args.per_device_train_batch_size > 1:
-        ways.append(f"lower --per_device_train_batch_size ({args.per_device_train_batch_size})")
-    ways.append(f"raise --learning_rate ({args.learning_rate:g})")
+        ways.append(f"lower --per_device_train_batch_size (now {args.per_device_train_batch_size})")
+    ways.append(f"raise --learning_rate (now {args.learning_rate:g})")
     few = "1 step is little" if steps == 1 else f"{steps} steps are few"
     return f"{few}: {', '.join(ways[:-1])} or {ways[-1]}"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import pty
+import struct
 import subprocess
 import sys
+import termios
 import threading
 from pathlib import Path
 
@@ -136,6 +139,7 @@ def test_a_log_file_has_plain_lines_and_the_command_to_go_on(model_dir: Path, da
 
 def test_a_terminal_has_a_bar_in_its_encoding(model_dir: Path, data: Path, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))  # rows, columns
     drawn: list[bytes] = []
 
     def read() -> None:

@@ -21,14 +21,15 @@ def said(steps: int, *, processes: int = 1, on_cpu: bool = False, **values: Any)
 def test_few_steps_name_the_flags_with_their_values() -> None:
     assert said(15) == [
         "15 steps of 16 samples: 1 at a time, 16 times, in 1 process",
-        "15 steps are few: raise --num_train_epochs (3; 10 make about 50 steps), "
-        "lower --gradient_accumulation_steps (16) or raise --learning_rate (0.0001)",
+        "15 steps are few: raise --num_train_epochs (now 3; 10 make about 50 steps), "
+        "lower --gradient_accumulation_steps (now 16) or raise --learning_rate (now 0.0001)",
     ]
-    assert "lower --per_device_train_batch_size (16)" in said(15, per_device_train_batch_size=16)[1]
+    assert "lower --per_device_train_batch_size (now 16)" in said(15, per_device_train_batch_size=16)[1]
     alone = said(1, gradient_accumulation_steps=1, num_train_epochs=0.5)
     assert alone[0] == "1 step of 1 sample: 1 at a time, 1 time, in 1 process"
     assert alone[1] == (
-        "1 step is little: raise --num_train_epochs (0.5; 25 make about 50 steps) or raise --learning_rate (0.0001)"
+        "1 step is little: raise --num_train_epochs (now 0.5; 25 make about 50 steps) "
+        "or raise --learning_rate (now 0.0001)"
     )
 
 
