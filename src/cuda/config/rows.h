@@ -63,7 +63,7 @@ inline constexpr int kPersistentThreads = 512;  // per multiprocessor: 128 regis
 inline constexpr int kMostStages = 3;
 
 /// One block of kPersistentThreads per multiprocessor, so that partial sums are few; smaller ones
-/// where shared memory asks for it, or where there are too few rows.
+/// where shared memory asks for it.
 constexpr PersistentLaunch choose_persistent_launch(std::int64_t rows, std::int64_t cols, int width,
                                                     int multiprocessors,
                                                     std::size_t shared_memory) {
