@@ -8,13 +8,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent / "python/tigon"
 # Lower first: nobody imports from above.
-LAYERS = ("ops", "nn", "hf", "train", "cli", "demo")
+LAYERS = ("ops", "nn", "hf", "train", "bench", "cli", "demo")
 # What else a folder must not import; a name covers everything below it.
 FORBIDDEN = {
     "ops": {"transformers", "peft"},
     "nn": {"transformers", "peft", "torch.ops"},
     "hf": {"torch.ops"},
     "train": {"tigon.ops", "tigon.nn", "torch.ops"},
+    "bench": {"tigon.ops", "tigon.nn", "torch.ops"},
     "cli": {"tigon.ops", "tigon.nn", "torch.ops"},
     "demo": {"tigon.ops", "tigon.nn", "torch.ops"},
 }

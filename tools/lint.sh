@@ -4,7 +4,7 @@ cd "$(dirname "$0")/.." && . tools/common.sh
 
 mapfile -t sources < <(find include src bindings skeleton tests/cpp bench/cpp examples \
   -name '*.h' -o -name '*.cuh' -o -name '*.cpp' -o -name '*.cu' | sort)
-python_folders=(python skeleton tools tests/python bench)
+python_folders=(python skeleton tools tests/python)
 
 if [ "${1:-}" = --fix ]; then
   clang-format -i "${sources[@]}"

@@ -20,7 +20,7 @@ PARTS = {
     "python/tigon/ops/scaled_tanh.py",
     "tests/python/ops/test_scaled_tanh.py",
     "docs/ops/scaled_tanh.md",
-    "bench/ops/scaled_tanh.py",
+    "python/tigon/bench/counts/scaled_tanh.py",
 }
 
 

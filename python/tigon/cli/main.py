@@ -16,6 +16,7 @@ from tigon.train.options import OptionError
 COMMANDS = {
     "sft": "fine-tune a model on demonstrations",
     "infer": "chat with a model, with or without an adapter",
+    "bench": "measure operators and training steps, beside other libraries",
     "doctor": "show versions, devices and which kernels are usable",
 }
 # What other programs call them.

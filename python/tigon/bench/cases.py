@@ -1,0 +1,183 @@
+"""What is measured: an operator, the shape that counts.* speaks of, a dtype, and operands made of random data."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+Shape = tuple[int, ...]
+Operands = tuple[Tensor, ...]
+
+ROW_WISE = (
+    "rms_norm",
+    "add_rms_norm",
+    "layer_norm",
+    "softmax",
+    "rope",
+    "swiglu",
+    "swiglu_packed",
+    "geglu",
+    "cross_entropy",
+)
+LOSSES = ("linear_cross_entropy",)
+RANK = {"rope": 6, "linear_cross_entropy": 3}  # of a shape; 2 for all others
+
+# A decoder's sizes: tokens by hidden size, head-dim rows of q/k norms, tokens by MLP size, tokens by vocabulary.
+_GPU: dict[str, tuple[Shape, ...]] = {
+    "rms_norm": ((32768, 2048), (16384, 4096), (8192, 8192), (524288, 128)),
+    "add_rms_norm": ((16384, 4096),),
+    "layer_norm": ((16384, 4096),),
+    "softmax": ((16384, 4096),),
+    "rope": ((8, 32, 8, 2048, 128, 128),),
+    "swiglu": ((16384, 14336),),
+    "swiglu_packed": ((16384, 14336),),
+    "geglu": ((16384, 14336),),
+    "cross_entropy": ((8192, 32000), (8192, 128256), (4096, 262144)),
+    "linear_cross_entropy": ((8192, 4096, 128256), (4096, 4096, 128256)),
+}
+_CPU: dict[str, tuple[Shape, ...]] = {
+    **dict.fromkeys(ROW_WISE, ((4096, 4096),)),
+    "rope": ((4, 9, 3, 512, 64, 64),),
+    "cross_entropy": ((1024, 49152),),
+    "linear_cross_entropy": ((1024, 576, 49152),),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """op: the operator's name in counts. key: in the tables of peers. shape: as counts.<op> has it.
+    make: operands on a device. gradients: which of the operands get one.
+    note: what sets it apart from other cases of its operator and shape."""
+
+    op: str
+    key: str
+    shape: Shape
+    dtype: torch.dtype
+    make: Callable[[torch.device], Operands]
+    gradients: tuple[int, ...]
+    note: str = ""
+    trainable: bool = True  # of a head: its weight gets a gradient
+    rows: int = field(default=0)  # of a head: those that count
+
+    @property
+    def label(self) -> str:
+        words = [self.op, "×".join(map(str, self.shape)), str(self.dtype).removeprefix("torch."), self.note]
+        return " ".join(word for word in words if word)
+
+    def bytes_moved(self, direction: str) -> int | None:
+        """None for what matrix products bound."""
+        if self.op in LOSSES:
+            return None
+        count = importlib.import_module(f"tigon.bench.counts.{self.op}").bytes_moved
+        try:
+            return int(count(self.shape, self.dtype, direction))
+        except KeyError:  # counted by parts, or not counted alone
+            if direction == "both":
+                return int(sum(count(self.shape, self.dtype, part) for part in ("forward", "backward")))
+            return None
+
+    def products(self, direction: str) -> list[tuple[int, int, int]]:
+        """The plain matrix products [m, k] x [k, n] of a head; none for others."""
+        if self.op not in LOSSES or direction == "backward":
+            return []
+        _, hidden, vocab = self.shape
+        rows = self.rows
+        found = [(rows, hidden, vocab)]
+        if direction == "both":
+            found.append((rows, vocab, hidden))
+            if self.trainable:
+                found.append((vocab, rows, hidden))
+        return found
+
+
+def cases(ops: list[str], shapes: list[Shape], dtypes: list[torch.dtype], device: torch.device) -> Iterator[Case]:
+    """All cases of these operators; at the default shapes where none are given."""
+    defaults = _GPU if device.type == "cuda" else _CPU
+    for dtype in dtypes:
+        for op in ops:
+            for shape in shapes or defaults[op]:
+                yield from _BUILD.get(op, _rows)(op, shape, dtype)
+
+
+def _new(device: torch.device, dtype: torch.dtype, *shape: int, scale: float = 1.0) -> Tensor:
+    return (scale * torch.randn(*shape, device=device)).to(dtype)
+
+
+def _rows(op: str, shape: Shape, dtype: torch.dtype) -> Iterator[Case]:
+    """[rows, cols] tensors, then vectors of cols."""
+    matrices, vectors = {
+        "rms_norm": (1, 1),
+        "add_rms_norm": (2, 1),
+        "layer_norm": (1, 2),
+        "softmax": (1, 0),
+        "swiglu": (2, 0),
+        "geglu": (2, 0),
+    }[op]
+
+    def make(device: torch.device) -> Operands:
+        first = [_new(device, dtype, *shape) for _ in range(matrices)]
+        return (*first, *(_new(device, dtype, shape[-1]) for _ in range(vectors)))
+
+    yield Case(op, op, shape, dtype, make, tuple(range(matrices + vectors)))
+
+
+def _packed(op: str, shape: Shape, dtype: torch.dtype) -> Iterator[Case]:
+    def make(device: torch.device) -> Operands:
+        return (_new(device, dtype, shape[0], 2 * shape[1]),)
+
+    yield Case(op.removesuffix("_packed"), op, shape, dtype, make, (0,), note="packed")
+
+
+def _rope(op: str, shape: Shape, dtype: torch.dtype) -> Iterator[Case]:
+    batch, q_heads, k_heads, tokens, dim, rotary = shape
+
+    def make(device: torch.device) -> Operands:
+        q, k = (_new(device, dtype, batch, tokens, n, dim).transpose(1, 2) for n in (q_heads, k_heads))
+        angles = torch.rand(1, tokens, rotary // 2, device=device).repeat(1, 1, 2) * 6.28
+        return q, k, angles.cos().to(dtype), angles.sin().to(dtype)
+
+    yield Case(op, op, shape, dtype, make, (0, 1))
+
+
+def _cross_entropy(op: str, shape: Shape, dtype: torch.dtype) -> Iterator[Case]:
+    def make(device: torch.device) -> Operands:
+        return _new(device, dtype, *shape), torch.randint(shape[1], shape[:1], device=device)
+
+    yield Case(op, op, shape, dtype, make, (0,))
+
+
+def _head(op: str, shape: Shape, dtype: torch.dtype) -> Iterator[Case]:
+    """A trained head, a frozen one, and one half of whose labels are ignored."""
+    rows, hidden, vocab = shape
+
+    def make(device: torch.device, ignored: bool = False) -> Operands:
+        labels = torch.randint(vocab, (rows,), device=device)
+        if ignored:
+            labels[::2] = -100
+        return _new(device, dtype, rows, hidden), _new(device, dtype, vocab, hidden, scale=hidden**-0.5), labels
+
+    yield Case(op, op, shape, dtype, make, (0, 1), note="trained head", rows=rows)
+    yield Case(op, op, shape, dtype, make, (0,), note="frozen head", trainable=False, rows=rows)
+    yield Case(
+        op,
+        op,
+        shape,
+        dtype,
+        lambda device: make(device, ignored=True),
+        (0,),
+        note="frozen head, half ignored",
+        trainable=False,
+        rows=rows - (rows + 1) // 2,
+    )
+
+
+_BUILD: dict[str, Callable[[str, Shape, torch.dtype], Iterator[Case]]] = {
+    "swiglu_packed": _packed,
+    "rope": _rope,
+    "cross_entropy": _cross_entropy,
+    "linear_cross_entropy": _head,
+}

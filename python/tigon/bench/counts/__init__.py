@@ -1,0 +1,1 @@
+"""One file per operator: `bytes_moved`, the fewest bytes it can move, and `flops`."""

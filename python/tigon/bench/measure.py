@@ -1,0 +1,123 @@
+"""One row per case, variant and direction."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tigon.bench import ceilings
+from tigon.bench.cases import Case
+from tigon.bench.clock import Clock
+from tigon.bench.peers import Table
+
+Row = dict[str, Any]
+DIRECTIONS = ("forward", "backward", "both")
+# Results may differ from Tigon's by this many roundings of their type at their largest element.
+_ROUNDINGS = 8
+
+
+def measure(
+    case: Case, variants: dict[str, Table], clock: Clock, peak: dict[str, float], say: Callable[[str], None]
+) -> list[Row]:
+    """The rows of one case. A variant that fails says why and gives none."""
+    torch.manual_seed(0)
+    operands = tuple(t.requires_grad_() if i in case.gradients else t for i, t in enumerate(case.make(clock.device)))
+    wanted = tuple(operands[i] for i in case.gradients)
+    same_size = (
+        ceilings.copy_rate(clock, operands[0].numel() * case.dtype.itemsize) if not case.products("forward") else 0.0
+    )
+    products = {d: ceilings.product_ms(clock, case.products(d), case.dtype) for d in DIRECTIONS if case.products(d)}
+    reference: list[Tensor] | None = None
+    rows: list[Row] = []
+    for name, table in variants.items():
+        if case.key not in table:
+            continue
+        function = table[case.key]
+        try:
+            found, result = _variant(case, name, functools.partial(function, *operands), wanted, clock)
+        except Exception as error:  # a peer may fail in any way; the run goes on
+            if name == "tigon":
+                raise
+            say(f"{name}: {case.label}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+            continue
+        reference = reference or result
+        apart = _apart(result, reference, case.dtype)
+        if apart:
+            say(f"{name}: {case.label}: its result is {apart:.1e} from Tigon's")
+        for row in found:
+            ms = row["ms"]
+            moved = case.bytes_moved(row["direction"])
+            rate = None if moved is None else moved / ms / 1e6
+            row["gb_s"] = rate
+            row["of_copy"] = None if rate is None else rate / peak["copy_gb_s"]
+            row["of_same_size_copy"] = None if rate is None else rate / same_size
+            product = products.get(row["direction"])
+            row["of_gemm"] = None if product is None else product / ms
+        rows += found
+    return sorted(rows, key=lambda row: DIRECTIONS.index(row["direction"]))
+
+
+def _variant(
+    case: Case, name: str, run: Callable[[], Any], wanted: tuple[Tensor, ...], clock: Clock
+) -> tuple[list[Row], list[Tensor]]:
+    def forward() -> Any:
+        with torch.no_grad():
+            return run()
+
+    outputs = _outputs(run())
+    torch.manual_seed(1)  # the same for every variant
+    # A loss is differentiated as loss.backward() does; the gradients are made before the clock starts.
+    upstream = [torch.ones_like(o) if o.dim() == 0 else torch.randn_like(o) for o in outputs]
+
+    def both() -> Any:
+        return torch.autograd.grad(_outputs(run()), wanted, upstream)
+
+    def backward() -> Any:
+        return torch.autograd.grad(outputs, wanted, upstream, retain_graph=True)
+
+    gradients = both()
+    norm = math.sqrt(sum(float(g.float().square().sum()) for g in gradients))
+    result = [o.detach().float() for o in outputs]
+    value = float(result[0]) if result[0].dim() == 0 else None
+    rows = []
+    for direction, call in zip(DIRECTIONS, (forward, backward, both), strict=True):
+        if direction == "backward" and case.bytes_moved(direction) is None:
+            continue  # not counted apart: what it costs depends on what forward has done
+        timing = clock(call)
+        rows.append(
+            {
+                "op": case.op,
+                "shape": list(case.shape),
+                "dtype": str(case.dtype).removeprefix("torch."),
+                "note": case.note,
+                "direction": direction,
+                "variant": name,
+                "ms": timing.ms,
+                "spread": timing.spread,
+                "extra_mib": clock.extra_mib(call),
+                "host_us": clock.host_us(call),
+                "loss": value,
+                "gradient_norm": norm,
+            }
+        )
+    return rows, result
+
+
+def _outputs(value: Any) -> list[Tensor]:
+    return [v for v in value if isinstance(v, Tensor)] if isinstance(value, (tuple, list)) else [value]
+
+
+def _apart(result: list[Tensor], reference: list[Tensor], dtype: torch.dtype) -> float:
+    """The largest distance, relative to the largest element, where it is more than roundings explain; else 0."""
+    for a, b in zip(result, reference, strict=False):
+        if a.shape != b.shape:
+            return math.inf
+        distance = float((a - b).abs().max() / b.abs().max().clamp_min(1e-30))
+        if not distance <= _ROUNDINGS * torch.finfo(dtype).eps:
+            return distance
+    return 0.0

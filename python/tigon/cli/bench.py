@@ -1,0 +1,213 @@
+"""`tigon bench`: Tigon beside what else is installed, on this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tigon.cli.parser import make_parser, parse
+from tigon.train.options import OptionError, boolean, check_ranges, option
+
+_USAGE = """\
+usage: tigon bench ops|loss|train [--FLAG VALUE ...]
+
+  ops    row-wise operators: time, share of a plain copy's speed, against PyTorch and other libraries
+  loss   the output head with its loss: time against the plain matrix products, extra memory
+  train  whole training steps of a random model: tokens/s, memory, losses
+
+tigon bench ops --help explains the flags."""
+
+_OPS = """\
+Row-wise operators and losses beside what else is installed.
+
+  tigon bench ops --op rms_norm cross_entropy --peers F compile liger
+  tigon bench ops --op softmax --shapes 8192x4096 --dtypes float32
+  tigon bench loss --json loss.json --plot loss.html
+
+A share of 1.00 is a plain copy's speed for the fewest bytes that the operation can move, or for
+`loss` that of its matrix products alone. Forward, backward and both are timed apart; the caches of a
+GPU are flushed before every call; medians. Losses and norms of gradients stand below the table."""
+
+_TRAIN = """\
+Training steps of a model with random weights, each variant in a process of its own, on the same
+weights and tokens.
+
+  tigon bench train --model llama3-8b --batch 4 --length 2048 --peers eager liger
+  tigon bench train --model smollm2-135m --lora_rank 8 --batch 4 --length 256 --torch_dtype float32"""
+
+OPERATORS = (
+    *("rms_norm", "add_rms_norm", "layer_norm", "softmax", "rope", "swiglu", "swiglu_packed", "geglu"),
+    "cross_entropy",
+)
+PEERS = ("eager", "F", "compile", "liger", "quack", "cce")
+_DTYPES = ("bfloat16", "float16", "float32")
+_SUFFIXES = (".png", ".svg", ".html")
+
+
+def shape(text: str) -> tuple[int, ...]:
+    """`16384x4096`."""
+    sizes = tuple(int(word) for word in text.replace("×", "x").split("x"))
+    if min(sizes) < 1:
+        raise ValueError(text)
+    return sizes
+
+
+@dataclasses.dataclass
+class OpsArguments:
+    op: list[str] = option(
+        list(OPERATORS), "operators", group="what", many=True, choices=(*OPERATORS, "linear_cross_entropy")
+    )
+    shapes: list[tuple[int, ...]] = option(
+        [],
+        "sizes instead of the usual ones, as bench/counts has them",
+        group="what",
+        many=True,
+        kind=shape,
+        unset="a decoder's",
+        example="16384x4096",
+    )
+    dtypes: list[str] = option(["bfloat16"], "element types", group="what", many=True, choices=_DTYPES)
+    peers: list[str] = option(
+        ["eager", "F"], "whom to measure beside Tigon, where installed", group="what", many=True, choices=PEERS
+    )
+    use_cpu: bool = option(False, "measure the CPU although there is a GPU", group="how", kind=boolean)
+    calls: int = option(25, "calls per median", group="how", kind=int, least=3)
+    json: str | None = option(None, "write the rows to this file", group="output")
+    plot: list[str] = option(
+        [], "write pictures: names that end in .png, .svg or .html", group="output", many=True, unset="none"
+    )
+
+
+@dataclasses.dataclass
+class TrainArguments:
+    model: str = option("smollm2-135m", "shape", group="model", choices=("llama3-8b", "smollm2-135m", "tiny"))
+    torch_dtype: str = option("bfloat16", "element type of the base", group="model", choices=_DTYPES)
+    tuner_type: str = option("lora", "what is trained", group="tuner", choices=("lora", "full"))
+    lora_rank: int = option(64, "rank of the adapters", group="tuner", kind=int, least=1)
+    target_modules: list[str] = option(["all-linear"], "layers with adapters", group="tuner", many=True)
+    batch: int = option(4, "samples per step", group="step", kind=int, least=1)
+    length: int = option(2048, "tokens per sample", group="step", kind=int, least=2)
+    steps: int = option(20, "steps; the first three do not count", group="step", kind=int, least=1)
+    gradient_checkpointing: bool = option(False, "recompute activations", group="step", kind=boolean)
+    use_cpu: bool = option(False, "measure the CPU although there is a GPU", group="step", kind=boolean)
+    peers: list[str] = option(
+        ["eager"], "whom to measure beside Tigon, where installed", group="what", many=True, choices=("eager", "liger")
+    )
+    json: str | None = option(None, "append the rows to this file", group="output")
+
+
+def main(argv: Sequence[str]) -> int:
+    what, *rest = [*argv] or ["--help"]
+    if what in ("-h", "--help"):
+        print(_USAGE)
+        return 0
+    commands: dict[str, Callable[[Sequence[str]], int]] = {"ops": _ops, "loss": _loss, "train": _train}
+    if what not in commands:
+        raise OptionError(f"bench measures {', '.join(commands)}, not {what}.")
+    return commands[what](rest)
+
+
+def _loss(argv: Sequence[str]) -> int:
+    return _ops(["--op", "linear_cross_entropy", *argv], command="loss")
+
+
+def _ops(argv: Sequence[str], command: str = "ops") -> int:
+    parser = make_parser(OpsArguments, f"bench {command}", description=_OPS)
+    args = OpsArguments(**parse(parser, OpsArguments, argv, aliases={}, implied={}))
+    check_ranges(args)
+    for name in args.plot:
+        if Path(name).suffix not in _SUFFIXES:
+            raise OptionError(f"--plot {name}: the name must end in {', '.join(_SUFFIXES)}.")
+    import torch  # only now, which takes seconds
+
+    import tigon
+    from tigon.bench import cases, ceilings, measure, peers, report
+    from tigon.bench.clock import Clock
+
+    device = torch.device("cuda" if torch.cuda.is_available() and not args.use_cpu else "cpu")
+    for sizes in args.shapes:
+        for op in args.op:
+            if len(sizes) != cases.RANK.get(op, 2):
+                raise OptionError(f"--shapes: {op} has {cases.RANK.get(op, 2)} sizes, got {'x'.join(map(str, sizes))}.")
+    if device.type == "cpu":
+        from tigon.train.malloc import keep_freed_memory
+
+        keep_freed_memory()
+    dtypes = [getattr(torch, name) for name in args.dtypes]
+    todo = list(cases.cases(args.op, args.shapes, dtypes, device))
+    clock = Clock(device, args.calls)
+    rows: list[dict[str, Any]] = []
+    with _progress(len(todo) + 1) as (say, doing, done):
+        tables = peers.tables(args.peers, say)
+        peak = ceilings.measure(clock, doing)
+        done()
+        for case in todo:
+            doing(case.label)
+            rows += measure.measure(case, tables, clock, peak, say)
+            done()
+    result = {
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "versions": {"torch": torch.__version__, "tigon": tigon.__version__},
+        "date": datetime.date.today().isoformat(),
+        "ceilings": peak,
+        "rows": rows,
+    }
+    print("  ".join(f"{key} {value:,.1f}" for key, value in peak.items()))
+    print(report.table(rows))
+    print(report.losses(rows))
+    if args.json:
+        Path(args.json).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    for name in args.plot:
+        if name.endswith(".html"):
+            report.write_html(result, Path(name))
+        else:
+            report.draw(rows, Path(name))
+    return 0
+
+
+def _train(argv: Sequence[str]) -> int:
+    parser = make_parser(TrainArguments, "bench train", description=_TRAIN)
+    args = TrainArguments(**parse(parser, TrainArguments, argv, aliases={}, implied={}))
+    check_ranges(args)
+    from tigon.bench import step
+
+    values = dataclasses.asdict(args)
+    peers, path = values.pop("peers"), values.pop("json")
+    rows: list[dict[str, Any]] = []
+    with _progress(len(peers) + 1) as (say, doing, done):
+        for variant in [*(["eager"] if "eager" in peers else []), "tigon", *(p for p in peers if p != "eager")]:
+            doing(variant)
+            try:
+                rows.append(step.run(step.Settings(**values, variant=variant)))
+            except RuntimeError as error:
+                say(f"{variant}: {error}")
+            done()
+    if not rows:
+        return 1
+    first = rows[0]
+    print(f"{first['model']}, {first['tuner']}, {first['batch']} × {first['length']}, {first['dtype']}")
+    print(step.table(rows))
+    if path:
+        file = Path(path)
+        earlier = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+        file.write_text(json.dumps([*earlier, *rows], indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[tuple[Callable[[str], None], Callable[[str], None], Callable[[], None]]]:
+    """say(line) above the bar, doing(what) beside it, done() after each part. No bar where nobody would see it move."""
+    from tqdm import tqdm
+
+    with tqdm(total=total, disable=not sys.stderr.isatty(), leave=False) as bar:
+
+        def done() -> None:
+            bar.update()
+
+        yield lambda line: tqdm.write(line, file=sys.stderr), bar.set_description, done
