@@ -26,7 +26,7 @@ def test_import_brings_neither_dynamo_nor_transformers() -> None:
         (["sft", "--help"], 0, "--learning_rate"),
         (["infer", "--help"], 0, "--adapters"),
         (["doctor", "--help"], 0, "usage: tigon doctor"),
-        (["train"], 2, "there are sft, infer, doctor. Did you mean tigon sft?"),
+        (["train"], 2, "there are sft, infer, bench, doctor. Did you mean tigon sft?"),
         (["sft", "--lora_rnk", "8"], 2, "Did you mean --lora_rank?"),
         (
             ["sft", "--model", "m", "--dataset", "d.jsonl", "--lora_rank", "0"],
