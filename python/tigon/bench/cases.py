@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 Shape = tuple[int, ...]
 Operands = tuple[Tensor, ...]
+Product = tuple[int, int, int]
 
 ROW_WISE = (
     "rms_norm",
@@ -23,7 +24,6 @@ ROW_WISE = (
     "geglu",
     "cross_entropy",
 )
-LOSSES = ("linear_cross_entropy",)
 RANK = {"rope": 6, "linear_cross_entropy": 3}  # of a shape; 2 for all others
 
 # A decoder's sizes: tokens by hidden size, head-dim rows of q/k norms, tokens by MLP size, tokens by vocabulary.
@@ -51,6 +51,7 @@ _CPU: dict[str, tuple[Shape, ...]] = {
 class Case:
     """op: the operator's name in counts. key: in the tables of peers. shape: as counts.<op> has it.
     make: operands on a device. gradients: which of the operands get one.
+    products: the plain matrix products [m, k] x [k, n] of a direction, where these bound it rather than memory.
     note: what sets it apart from other cases of its operator and shape."""
 
     op: str
@@ -59,9 +60,8 @@ class Case:
     dtype: torch.dtype
     make: Callable[[torch.device], Operands]
     gradients: tuple[int, ...]
+    products: Callable[[str], list[Product]] | None = None
     note: str = ""
-    trainable: bool = True  # of a head: its weight gets a gradient
-    rows: int = field(default=0)  # of a head: those that count
 
     @property
     def label(self) -> str:
@@ -70,7 +70,7 @@ class Case:
 
     def bytes_moved(self, direction: str) -> int | None:
         """None for what matrix products bound."""
-        if self.op in LOSSES:
+        if self.products is not None:
             return None
         count = importlib.import_module(f"tigon.bench.counts.{self.op}").bytes_moved
         try:
@@ -79,19 +79,6 @@ class Case:
             if direction == "both":
                 return int(sum(count(self.shape, self.dtype, part) for part in ("forward", "backward")))
             return None
-
-    def products(self, direction: str) -> list[tuple[int, int, int]]:
-        """The plain matrix products [m, k] x [k, n] of a head; none for others."""
-        if self.op not in LOSSES or direction == "backward":
-            return []
-        _, hidden, vocab = self.shape
-        rows = self.rows
-        found = [(rows, hidden, vocab)]
-        if direction == "both":
-            found.append((rows, vocab, hidden))
-            if self.trainable:
-                found.append((vocab, rows, hidden))
-        return found
 
 
 def cases(ops: list[str], shapes: list[Shape], dtypes: list[torch.dtype], device: torch.device) -> Iterator[Case]:
@@ -154,25 +141,25 @@ def _head(op: str, shape: Shape, dtype: torch.dtype) -> Iterator[Case]:
     """A trained head, a frozen one, and one half of whose labels are ignored."""
     rows, hidden, vocab = shape
 
-    def make(device: torch.device, ignored: bool = False) -> Operands:
+    def make(device: torch.device, ignored: bool) -> Operands:
         labels = torch.randint(vocab, (rows,), device=device)
         if ignored:
             labels[::2] = -100
         return _new(device, dtype, rows, hidden), _new(device, dtype, vocab, hidden, scale=hidden**-0.5), labels
 
-    yield Case(op, op, shape, dtype, make, (0, 1), note="trained head", rows=rows)
-    yield Case(op, op, shape, dtype, make, (0,), note="frozen head", trainable=False, rows=rows)
-    yield Case(
-        op,
-        op,
-        shape,
-        dtype,
-        lambda device: make(device, ignored=True),
-        (0,),
-        note="frozen head, half ignored",
-        trainable=False,
-        rows=rows - (rows + 1) // 2,
-    )
+    def head(note: str, count: int, trainable: bool = False, ignored: bool = False) -> Case:
+        def products(direction: str) -> list[Product]:
+            forward, dx, dweight = (count, hidden, vocab), (count, vocab, hidden), (vocab, count, hidden)
+            return [forward] if direction == "forward" else [forward, dx, *([dweight] if trainable else [])]
+
+        gradients = (0, 1) if trainable else (0,)
+        return Case(
+            op, op, shape, dtype, lambda device: make(device, ignored), gradients, products=products, note=note
+        )
+
+    yield head("trained head", rows, trainable=True)
+    yield head("frozen head", rows)
+    yield head("frozen head, half ignored", rows // 2, ignored=True)
 
 
 _BUILD: dict[str, Callable[[str, Shape, torch.dtype], Iterator[Case]]] = {

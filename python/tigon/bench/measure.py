@@ -28,10 +28,11 @@ def measure(
     torch.manual_seed(0)
     operands = tuple(t.requires_grad_() if i in case.gradients else t for i, t in enumerate(case.make(clock.device)))
     wanted = tuple(operands[i] for i in case.gradients)
-    same_size = (
-        ceilings.copy_rate(clock, operands[0].numel() * case.dtype.itemsize) if not case.products("forward") else 0.0
-    )
-    products = {d: ceilings.product_ms(clock, case.products(d), case.dtype) for d in DIRECTIONS if case.products(d)}
+    size = operands[0].numel() * case.dtype.itemsize
+    same_size = ceilings.copy_rate(clock, size) if case.products is None else None
+    products = {}
+    if case.products is not None:
+        products = {d: ceilings.product_ms(clock, case.products(d), case.dtype) for d in ("forward", "both")}
     reference: list[Tensor] | None = None
     rows: list[Row] = []
     for name, table in variants.items():
@@ -55,7 +56,7 @@ def measure(
             rate = None if moved is None else moved / ms / 1e6
             row["gb_s"] = rate
             row["of_copy"] = None if rate is None else rate / peak["copy_gb_s"]
-            row["of_same_size_copy"] = None if rate is None else rate / same_size
+            row["of_same_size_copy"] = None if rate is None or same_size is None else rate / same_size
             product = products.get(row["direction"])
             row["of_gemm"] = None if product is None else product / ms
         rows += found

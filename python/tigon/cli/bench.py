@@ -15,11 +15,13 @@ from tigon.cli.parser import make_parser, parse
 from tigon.train.options import OptionError, boolean, check_ranges, option
 
 _USAGE = """\
-usage: tigon bench ops|loss|train [--FLAG VALUE ...]
+usage: tigon bench ops|loss|layer|train|decode [--FLAG VALUE ...]
 
-  ops    row-wise operators: time, share of a plain copy's speed, against PyTorch and other libraries
-  loss   the output head with its loss: time against the plain matrix products, extra memory
-  train  whole training steps of a random model: tokens/s, memory, losses
+  ops     row-wise operators: time, share of a plain copy's speed, against PyTorch and other libraries
+  loss    the output head with its loss: time against the plain matrix products, extra memory
+  layer   one decoder layer, frozen: time against its plain matrix products
+  train   whole training steps of a random model: tokens/s, memory, losses
+  decode  transformers' generate, unpatched and patched: tokens/s (Tigon has no decoding of its own yet)
 
 tigon bench ops --help explains the flags."""
 
@@ -41,6 +43,18 @@ weights and tokens.
   tigon bench train --model llama3-8b --batch 4 --length 2048 --peers eager liger
   tigon bench train --model smollm2-135m --lora_rank 8 --batch 4 --length 256 --torch_dtype float32"""
 
+_LAYER = """\
+One decoder layer with random weights, nothing of it trained, and the last norm. A share of 1.00 of
+GEMM is the time of its matrix products alone.
+
+  tigon bench layer --model llama3-8b --batch 4 --length 2048 --peers eager liger"""
+
+_DECODE = """\
+transformers' generate with random weights, greedy, its own cache.
+
+  tigon bench decode --model smollm2-135m --prompt 64 --new_tokens 64"""
+
+_MODELS = ("llama3-8b", "smollm2-135m", "tiny")
 OPERATORS = (
     *("rms_norm", "add_rms_norm", "layer_norm", "softmax", "rope", "swiglu", "swiglu_packed", "geglu"),
     "cross_entropy",
@@ -86,7 +100,7 @@ class OpsArguments:
 
 @dataclasses.dataclass
 class TrainArguments:
-    model: str = option("smollm2-135m", "shape", group="model", choices=("llama3-8b", "smollm2-135m", "tiny"))
+    model: str = option("smollm2-135m", "shape", group="model", choices=_MODELS)
     torch_dtype: str = option("bfloat16", "element type of the base", group="model", choices=_DTYPES)
     tuner_type: str = option("lora", "what is trained", group="tuner", choices=("lora", "full"))
     lora_rank: int = option(64, "rank of the adapters", group="tuner", kind=int, least=1)
@@ -102,12 +116,50 @@ class TrainArguments:
     json: str | None = option(None, "append the rows to this file", group="output")
 
 
+@dataclasses.dataclass
+class LayerArguments:
+    model: str = option("smollm2-135m", "shape", group="model", choices=_MODELS)
+    torch_dtype: str = option("bfloat16", "element type", group="model", choices=_DTYPES)
+    batch: int = option(4, "samples", group="model", kind=int, least=1)
+    length: int = option(2048, "tokens per sample", group="model", kind=int, least=1)
+    peers: list[str] = option(
+        ["eager"], "whom to measure beside Tigon, where installed", group="how", many=True, choices=("eager", "liger")
+    )
+    use_cpu: bool = option(False, "measure the CPU although there is a GPU", group="how", kind=boolean)
+    calls: int = option(25, "calls per median", group="how", kind=int, least=3)
+    json: str | None = option(None, "write the rows to this file", group="output")
+    plot: list[str] = option(
+        [], "write pictures: names that end in .png, .svg or .html", group="output", many=True, unset="none"
+    )
+
+
+@dataclasses.dataclass
+class DecodeArguments:
+    model: str = option("smollm2-135m", "shape", group="model", choices=_MODELS)
+    torch_dtype: str = option("bfloat16", "element type", group="model", choices=_DTYPES)
+    batch: int = option(1, "sequences", group="model", kind=int, least=1)
+    prompt: int = option(64, "tokens of the prompt", group="model", kind=int, least=1)
+    new_tokens: int = option(64, "tokens to make", group="model", kind=int, least=1)
+    peers: list[str] = option(
+        ["eager"], "whom to measure beside Tigon, where installed", group="how", many=True, choices=("eager", "liger")
+    )
+    use_cpu: bool = option(False, "measure the CPU although there is a GPU", group="how", kind=boolean)
+    calls: int = option(3, "runs per median", group="how", kind=int, least=1)
+    json: str | None = option(None, "append the rows to this file", group="output")
+
+
 def main(argv: Sequence[str]) -> int:
     what, *rest = [*argv] or ["--help"]
     if what in ("-h", "--help"):
         print(_USAGE)
         return 0
-    commands: dict[str, Callable[[Sequence[str]], int]] = {"ops": _ops, "loss": _loss, "train": _train}
+    commands: dict[str, Callable[[Sequence[str]], int]] = {
+        "ops": _ops,
+        "loss": _loss,
+        "layer": _layer,
+        "train": _train,
+        "decode": _decode,
+    }
     if what not in commands:
         raise OptionError(f"bench measures {', '.join(commands)}, not {what}.")
     return commands[what](rest)
@@ -121,35 +173,52 @@ def _ops(argv: Sequence[str], command: str = "ops") -> int:
     parser = make_parser(OpsArguments, f"bench {command}", description=_OPS)
     args = OpsArguments(**parse(parser, OpsArguments, argv, aliases={}, implied={}))
     check_ranges(args)
-    for name in args.plot:
-        if Path(name).suffix not in _SUFFIXES:
-            raise OptionError(f"--plot {name}: the name must end in {', '.join(_SUFFIXES)}.")
+    _check_pictures(args.plot)
     import torch  # only now, which takes seconds
 
-    import tigon
-    from tigon.bench import cases, ceilings, measure, peers, report
-    from tigon.bench.clock import Clock
+    from tigon.bench import cases, peers
 
-    device = torch.device("cuda" if torch.cuda.is_available() and not args.use_cpu else "cpu")
+    device = _device(args.use_cpu)
     for sizes in args.shapes:
         for op in args.op:
             if len(sizes) != cases.RANK.get(op, 2):
                 raise OptionError(f"--shapes: {op} has {cases.RANK.get(op, 2)} sizes, got {'x'.join(map(str, sizes))}.")
-    if device.type == "cpu":
-        from tigon.train.malloc import keep_freed_memory
-
-        keep_freed_memory()
     dtypes = [getattr(torch, name) for name in args.dtypes]
     todo = list(cases.cases(args.op, args.shapes, dtypes, device))
+    return _measure(todo, lambda say: peers.tables(args.peers, say), device, args)
+
+
+def _layer(argv: Sequence[str]) -> int:
+    parser = make_parser(LayerArguments, "bench layer", description=_LAYER)
+    args = LayerArguments(**parse(parser, LayerArguments, argv, aliases={}, implied={}))
+    check_ranges(args)
+    _check_pictures(args.plot)
+    import torch
+
+    from tigon.bench import decoder
+
+    device, dtype = _device(args.use_cpu), getattr(torch, args.torch_dtype)
+    case = decoder.layer_case(args.model, args.batch, args.length, dtype)
+    return _measure([case], lambda say: decoder.layers(args.model, dtype, device, args.peers, say), device, args)
+
+
+def _measure(todo: list[Any], tables: Callable[[Any], Any], device: Any, args: OpsArguments | LayerArguments) -> int:
+    """Measures the cases, and writes what was asked for."""
+    import torch
+
+    import tigon
+    from tigon.bench import ceilings, measure, report
+    from tigon.bench.clock import Clock
+
     clock = Clock(device, args.calls)
     rows: list[dict[str, Any]] = []
     with _progress(len(todo) + 1) as (say, doing, done):
-        tables = peers.tables(args.peers, say)
+        variants = tables(say)
         peak = ceilings.measure(clock, doing)
         done()
         for case in todo:
             doing(case.label)
-            rows += measure.measure(case, tables, clock, peak, say)
+            rows += measure.measure(case, variants, clock, peak, say)
             done()
     result = {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
@@ -168,6 +237,36 @@ def _ops(argv: Sequence[str], command: str = "ops") -> int:
             report.write_html(result, Path(name))
         else:
             report.draw(rows, Path(name))
+    return 0
+
+
+def _decode(argv: Sequence[str]) -> int:
+    parser = make_parser(DecodeArguments, "bench decode", description=_DECODE)
+    args = DecodeArguments(**parse(parser, DecodeArguments, argv, aliases={}, implied={}))
+    check_ranges(args)
+    import torch
+
+    from tigon.bench import decoder
+
+    rows = []
+    with _progress(len(args.peers) + 1) as (say, doing, done):
+        doing("decode")
+        for row in decoder.decode(
+            args.model,
+            getattr(torch, args.torch_dtype),
+            _device(args.use_cpu),
+            args.peers,
+            batch=args.batch,
+            prompt=args.prompt,
+            new_tokens=args.new_tokens,
+            calls=args.calls,
+            say=say,
+        ):
+            rows.append(row)
+            done()
+    print(f"{args.model}, {args.batch} × {args.prompt} + {args.new_tokens}, {args.torch_dtype}")
+    print(decoder.decode_table(rows))
+    _append(args.json, rows)
     return 0
 
 
@@ -193,11 +292,34 @@ def _train(argv: Sequence[str]) -> int:
     first = rows[0]
     print(f"{first['model']}, {first['tuner']}, {first['batch']} × {first['length']}, {first['dtype']}")
     print(step.table(rows))
-    if path:
-        file = Path(path)
-        earlier = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
-        file.write_text(json.dumps([*earlier, *rows], indent=1) + "\n", encoding="utf-8")
+    _append(path, rows)
     return 0
+
+
+def _append(path: str | None, rows: list[dict[str, Any]]) -> None:
+    if path is None:
+        return
+    file = Path(path)
+    earlier = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+    file.write_text(json.dumps([*earlier, *rows], indent=1) + "\n", encoding="utf-8")
+
+
+def _check_pictures(names: list[str]) -> None:
+    for name in names:
+        if Path(name).suffix not in _SUFFIXES:
+            raise OptionError(f"--plot {name}: the name must end in {', '.join(_SUFFIXES)}.")
+
+
+def _device(use_cpu: bool) -> Any:
+    """The GPU where there is one. On a CPU freed memory is kept, as in `tigon sft`."""
+    import torch
+
+    if torch.cuda.is_available() and not use_cpu:
+        return torch.device("cuda")
+    from tigon.train.malloc import keep_freed_memory
+
+    keep_freed_memory()
+    return torch.device("cpu")
 
 
 @contextmanager

@@ -59,12 +59,12 @@ def test_bytes_of_both_are_those_of_the_parts() -> None:
 
 
 def test_a_head_is_compared_with_the_products_of_the_rows_that_count() -> None:
-    trained, frozen, half = cases.cases(["linear_cross_entropy"], [(5, 8, 16)], [torch.float32], CPU)
-    assert trained.products("both") == [(5, 8, 16), (5, 16, 8), (16, 5, 8)]
-    assert frozen.products("both") == [(5, 8, 16), (5, 16, 8)]
-    assert half.products("forward") == [(2, 8, 16)]
-    labels = half.make(CPU)[2]
-    assert int((labels != -100).sum()) == 2
+    found = list(cases.cases(["linear_cross_entropy"], [(5, 8, 16)], [torch.float32], CPU))
+    products = [(case.products("forward"), case.products("both")) for case in found if case.products is not None]
+    forward, dx, dweight = (5, 8, 16), (5, 16, 8), (16, 5, 8)
+    assert products[:2] == [([forward], [forward, dx, dweight]), ([forward], [forward, dx])]
+    assert products[2] == ([(2, 8, 16)], [(2, 8, 16), (2, 16, 8)])
+    assert int((found[2].make(CPU)[2] != -100).sum()) == 2
 
 
 def test_a_peer_that_fails_says_why_and_the_others_go_on() -> None:
@@ -133,7 +133,7 @@ def test_ops_command_writes_rows_and_pictures(tmp_path: Path, capsys: pytest.Cap
         (["ops", "--op", "rope", "--shapes", "16x32"], "rope has 6 sizes, got 16x32"),
         (["ops", "--op", "sofmax"], "must be one of rms_norm"),
         (["ops", "--plot", "bars.gif"], "must end in .png, .svg, .html"),
-        (["everything"], "bench measures ops, loss, train, not everything"),
+        (["everything"], "bench measures ops, loss, layer, train, decode, not everything"),
         (["train", "--batch", "0"], "--batch must be at least 1, got 0"),
     ],
 )
@@ -156,6 +156,27 @@ def test_training_steps_have_equal_losses(tmp_path: Path, capsys: pytest.Capture
     assert ours["tok_s"] == pytest.approx(2 * 32 / ours["step_ms"] * 1e3)
     assert "patched" in ours["patched"]
     assert math.isfinite(ours["grad_norm"][0])
+
+
+def test_a_layer_is_compared_with_its_products(tmp_path: Path) -> None:
+    flags = ["--model", "tiny", "--batch", "2", "--length", "16", "--torch_dtype", "float32", "--use_cpu"]
+    assert main(["bench", "layer", *flags, "--calls", "3", "--json", str(tmp_path / "layer.json")]) == 0
+    rows = json.loads((tmp_path / "layer.json").read_text())["rows"]
+    assert {(row["variant"], row["direction"]) for row in rows} == {
+        (v, d) for v in ("tigon", "eager") for d in ("forward", "both")
+    }
+    assert all(row["of_gemm"] > 0 and row["of_copy"] is None for row in rows)
+    norms = [row["gradient_norm"] for row in rows]
+    assert norms == pytest.approx([norms[0]] * len(norms), rel=1e-4)
+
+
+def test_decoding_gives_the_same_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--model", "tiny", "--prompt", "5", "--new_tokens", "7", "--calls", "1", "--torch_dtype", "float32"]
+    assert main(["bench", "decode", *flags, "--use_cpu", "--json", str(tmp_path / "decode.json")]) == 0
+    ours, eager = json.loads((tmp_path / "decode.json").read_text())
+    assert ours["tokens"] == eager["tokens"]
+    assert len(ours["tokens"]) == 7
+    assert "7 of 7" in capsys.readouterr().out
 
 
 def test_a_variant_that_fails_says_its_last_line() -> None:
