@@ -26,8 +26,7 @@ def measure(
 ) -> list[Row]:
     """The rows of one case. A variant that fails says why and gives none."""
     torch.manual_seed(0)
-    operands = tuple(t.requires_grad_() if i in case.gradients else t for i, t in enumerate(case.make(clock.device)))
-    wanted = tuple(operands[i] for i in case.gradients)
+    operands = case.make(clock.device)
     size = operands[0].numel() * case.dtype.itemsize
     same_size = ceilings.copy_rate(clock, size) if case.products is None else None
     products = {}
@@ -40,7 +39,10 @@ def measure(
             continue
         function = table[case.key]
         try:
-            found, result = _variant(case, name, functools.partial(function, *operands), wanted, clock)
+            # Its own operands: some peers write over them.
+            mine = [t.detach().clone().requires_grad_(i in case.gradients) for i, t in enumerate(operands)]
+            wanted = tuple(mine[i] for i in case.gradients)
+            found, result = _variant(case, name, functools.partial(function, *mine), wanted, clock)
         except Exception as error:  # a peer may fail in any way; the run goes on
             if name == "tigon":
                 raise

@@ -44,7 +44,7 @@ def _add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor) -> tuple[Tensor, 
 EAGER: Table = {
     "rms_norm": _rms_norm,
     "add_rms_norm": _add_rms_norm,
-    "layer_norm": lambda x, w, b: F.layer_norm(x.float(), w.shape, w.float(), b.float()).to(x.dtype),
+    "layer_norm": lambda x, w, b: F.layer_norm(x, w.shape, w, b),
     "softmax": lambda x: F.softmax(x, -1, dtype=torch.float32).to(x.dtype),
     "rope": _rope,
     "swiglu": lambda gate, up: F.silu(gate) * up,
@@ -81,11 +81,14 @@ def _functional() -> Table:
 
 
 def _compiled() -> Table:
-    """Eager code through torch.compile: compiled at the first call, which does not count."""
+    """Eager code through torch.compile: compiled at the first call, which does not count. Its buffers are kept for the
+    next call, since backward is timed apart."""
+    importlib.import_module("torch._functorch.config").donated_buffer = False  # type: ignore[attr-defined]
     return {op: torch.compile(function, dynamic=False) for op, function in EAGER.items()}
 
 
 def _liger() -> Table:
+    """Several of these write gradients over what they were given."""
     liger = importlib.import_module("liger_kernel.transformers.functional")
     return {
         "rms_norm": lambda x, w: liger.liger_rms_norm(x, w, EPS, in_place=False),
@@ -95,8 +98,7 @@ def _liger() -> Table:
         "rope": liger.liger_rope,
         "swiglu": liger.liger_swiglu,
         "geglu": liger.liger_geglu,
-        # Liger writes the gradient over the logits: a copy keeps the caller's, as every other peer does.
-        "cross_entropy": lambda logits, labels: _first(liger.liger_cross_entropy(logits.clone(), labels)),
+        "cross_entropy": lambda logits, labels: _first(liger.liger_cross_entropy(logits, labels)),
         "linear_cross_entropy": lambda x, w, labels: _first(liger.liger_fused_linear_cross_entropy(x, w, labels)),
     }
 
