@@ -150,3 +150,20 @@ def test_report_names_a_loss_that_differs(tmp_path, loss):
     eager = write_log(tmp_path / "a", {4: 4.0, 8: 3.0}, seconds=1.0)
     fused = write_log(tmp_path / "b", {4: 4.0, 8: loss}, seconds=1.0)
     assert "step 8" in report.difference(eager, fused)
+
+
+def test_report_takes_the_median_stretch_and_says_when_steps_were_disturbed():
+    def run(*seconds: float) -> report.Run:
+        """Four steps each, of so many seconds."""
+        at, points = 0.0, {}
+        for i, each in enumerate(seconds, 1):
+            at += 4 * each
+            points[4 * i] = report.Point(1.0, at, 1.0)
+        return points
+
+    steady, disturbed = run(9.0, 2.0, 2.1, 2.0), run(9.0, 1.0, 8.0, 1.0)
+    cells = [cell.strip() for cell in report.table(steady, disturbed).splitlines()[2].split("|")]
+    assert cells[1:5] == ["seconds per step", "2.00", "1.00", "0.50"]
+    assert report.unsteady(steady) == ""
+    assert report.unsteady(disturbed).startswith("a step took 1.0 to 8.0 s. ")
+    assert report.unsteady(run(3.0)) == ""

@@ -153,9 +153,7 @@ def _head(op: str, shape: Shape, dtype: torch.dtype) -> Iterator[Case]:
             return [forward] if direction == "forward" else [forward, dx, *([dweight] if trainable else [])]
 
         gradients = (0, 1) if trainable else (0,)
-        return Case(
-            op, op, shape, dtype, lambda device: make(device, ignored), gradients, products=products, note=note
-        )
+        return Case(op, op, shape, dtype, lambda device: make(device, ignored), gradients, products=products, note=note)
 
     yield head("trained head", rows, trainable=True)
     yield head("frozen head", rows)

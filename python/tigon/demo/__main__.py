@@ -109,11 +109,15 @@ def main() -> int:
 
     say("Eager PyTorch against Tigon: same model, data, order and seed")
     print(report.table(eager, fused))
+    for name, run in (("eager PyTorch", eager), ("Tigon", fused)):
+        if unsteady := report.unsteady(run):
+            print(f"\n{name}: {unsteady}")
     picture = report.plot(eager, fused, options.output_dir / "loss.png")
     print(f"\nLoss curve: {picture}")
-    print(f"Chat with it: {program()} infer --adapters {options.output_dir}/tigon/checkpoint-{options.steps}")
-    print(f"Your own data: {program()} sft --model {model} --dataset data.jsonl --output_dir output {OWN_DATA}")
-    print(f"Done in {(time.monotonic() - start) / 60:.1f} minutes.")
+    tigon = program(by_path=True)  # make has a PATH of its own
+    print(f"Chat with it: {tigon} infer --adapters {options.output_dir}/tigon/checkpoint-{options.steps}")
+    print(f"Your own data: {tigon} sft --model {model} --dataset data.jsonl --output_dir output {OWN_DATA}")
+    print(f"Done, {(time.monotonic() - start) / 60:.1f} minutes after the set-up.")
     if problem := report.difference(eager, fused):
         print(f"tigon demo: {problem}", file=sys.stderr)
         return 1

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
+import statistics
 from pathlib import Path
 
 # fp32 sums in another order, carried on by Adam.
 RELATIVE_TOLERANCE = 1e-3
+# A stretch of steps this much slower than the run's median was not alone on its cores.
+UNSTEADY = 1.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,18 +48,34 @@ def difference(eager: Run, fused: Run) -> str:
     return ""
 
 
+def _stretches(run: Run, steps: list[int]) -> list[float]:
+    """Seconds per step from one logged step to the next. The first stretch warms up, and counts only if it is alone."""
+    if len(steps) == 1:
+        return [run[steps[0]].seconds / steps[0]]
+    return [(run[b].seconds - run[a].seconds) / (b - a) for a, b in itertools.pairwise(steps)]
+
+
+def unsteady(run: Run) -> str:
+    """Empty where the steps of a run took about the same time, else one sentence."""
+    times = _stretches(run, sorted(run))
+    if max(times) < UNSTEADY * statistics.median(times):
+        return ""
+    return (
+        f"a step took {min(times):.1f} to {max(times):.1f} s. Other work on these cores can slow training many times "
+        "over; the losses stand, the speed says little."
+    )
+
+
 def table(eager: Run, fused: Run) -> str:
-    """Markdown, over the steps that both runs took; the first logged stretch warms up and is not timed."""
+    """Markdown, over the steps that both runs took. Seconds per step: the median of the logged stretches."""
     common = sorted(eager.keys() & fused.keys())
-    first, last = common[0], common[-1]
+    last = common[-1]
 
     def row(name: str, unit: str, digits: int, a: float, b: float) -> tuple[str, ...]:
         return name, f"{a:.{digits}f}{unit}", f"{b:.{digits}f}{unit}", f"{b / a:.{digits}f}"
 
     def step_seconds(run: Run) -> float:
-        if first == last:
-            return run[last].seconds / last
-        return (run[last].seconds - run[first].seconds) / (last - first)
+        return statistics.median(_stretches(run, common))
 
     rows = [
         ("", "eager PyTorch", "Tigon", "Tigon / eager"),

@@ -17,14 +17,17 @@ def world_size() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def program() -> str:
-    """How to call this installation's `tigon` from this shell: by its name only where PATH leads to it."""
+def program(*, by_path: bool = False) -> str:
+    """How to call this installation's `tigon` from this shell: by its name only where PATH leads to it.
+
+    by_path: never by its name, for a caller whose PATH is not the user's.
+    """
     called = Path(sys.argv[0])
     ours = called if called.name == "tigon" and called.is_file() else Path(sys.executable).with_name("tigon")
     if not ours.is_file():
         return f"{shlex.quote(sys.executable)} -m tigon.cli"
     found = shutil.which("tigon")
-    if found is not None and os.path.samefile(found, ours):
+    if found is not None and os.path.samefile(found, ours) and not by_path:
         return "tigon"
     near = os.path.relpath(ours)
     return shlex.quote(os.path.abspath(ours) if near.startswith("..") else near if os.sep in near else f"./{near}")

@@ -63,6 +63,7 @@ def test_tigon_is_called_by_its_name_only_where_path_leads_to_it(
     assert program() == "'my env/bin/tigon'"
     monkeypatch.setenv("PATH", str(installed.parent))
     assert program() == "tigon"
+    assert program(by_path=True) == "'my env/bin/tigon'"
     another = tmp_path / "tigon"
     another.touch(mode=0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{installed.parent}")
