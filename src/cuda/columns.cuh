@@ -76,7 +76,7 @@ template <int N>
 __device__ __forceinline__ void write_column_partials(const float (&sums)[kHeldVectors][N],
                                                       int cols, float* shared, float* partials) {
   float* mine = blockDim.y == 1 ? partials : shared + threadIdx.y * cols;
-  __syncthreads();  // reduce_row may still be reading
+  __syncthreads();  // what lies there may still be read
 #pragma unroll
   for (int k = 0; k < kHeldVectors; ++k) {
     const int col = static_cast<int>(threadIdx.x + k * blockDim.x) * N;

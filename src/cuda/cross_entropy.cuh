@@ -80,7 +80,8 @@ struct Gradient {
 
 /// The forward kernel for plain rows that a block or a cluster of them holds on chip, so that
 /// logits are read once and may be overwritten by their gradient. False where they are not plain
-/// (a soft cap, class weights with label smoothing, strided columns) or do not fit.
+/// (a soft cap, a scale that is not positive, class weights with label smoothing, strided columns,
+/// several row axes, a gradient that lies otherwise on 16-byte boundaries) or do not fit.
 bool launch_held_cross_entropy(const Context& ctx, const CrossEntropyForward& p);
 
 }  // namespace tigon::cuda

@@ -86,6 +86,18 @@ __global__ void __launch_bounds__(kLogitThreads,
   });
 }
 
+/// Blocks of a cluster at most: 1 where the device has none, or where this library holds no code
+/// for devices that do and the driver has made some from an older architecture's.
+int cluster_limit(int device) {
+  if (max_cluster(device) == 1) return 1;
+  static const int written_for = [] {
+    cudaFuncAttributes attributes{};
+    check(cudaFuncGetAttributes(&attributes, forward_held<float, 4, false>), "cross_entropy");
+    return attributes.ptxVersion;
+  }();
+  return written_for >= 90 ? max_cluster(device) : 1;
+}
+
 /// Whether the rows of both start at the same distance from a 16-byte boundary.
 bool are_aligned_alike(const RowView& a, const RowView& b) {
   const auto bytes = static_cast<std::uintptr_t>(size_of(a.dtype));
@@ -100,7 +112,7 @@ bool are_aligned_alike(const RowView& a, const RowView& b) {
 bool launch_held_cross_entropy(const Context& ctx, const CrossEntropyForward& p) {
   const CrossEntropyRows& in = p.in;
   const bool plain =
-      in.rows.axes <= 1 && in.map.inner == 0.0F && in.map.outer > 0.0F &&
+      in.rows.axes <= 1 && in.map.inner == 0.0F && in.map.outer > 0.0F && in.map.outer < 1e30F &&
       (!in.weight || in.label_smoothing == 0.0F) && in.logits.col_stride == 1 &&
       (!p.dlogits || (p.dlogits.col_stride == 1 && are_aligned_alike(in.logits, p.dlogits)));
   if (!plain || in.rows.count == 0) return false;
@@ -108,7 +120,7 @@ bool launch_held_cross_entropy(const Context& ctx, const CrossEntropyForward& p)
   dispatch(in.logits.dtype, true, [&]<class T, int N>() {
     if constexpr (N > 1) {
       const HeldLogitsLaunch launch =
-          choose_held_logits_launch(in.rows.count, in.cols, N, max_cluster(ctx.device.index),
+          choose_held_logits_launch(in.rows.count, in.cols, N, cluster_limit(ctx.device.index),
                                     multiprocessors(ctx.device.index));
       if (launch.threads == 0) return;
       cudaLaunchConfig_t config{};

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <string>
 
+#include "cuda/config/cross_entropy.h"
 #include "tigon/error.h"
 
 namespace tigon::cuda {
@@ -47,7 +48,7 @@ int multiprocessors(int device) {
 
 int max_cluster(int device) {
   static Attribute major(cudaDevAttrComputeCapabilityMajor);
-  return major.of(device) >= 9 ? 8 : 1;
+  return major.of(device) >= 9 ? kMaxCluster : 1;
 }
 
 std::size_t shared_memory_per_block(int device) {

@@ -13,7 +13,7 @@ void check(cudaError_t status, const char* op);
 /// Streaming multiprocessors of a device; asked once per device.
 int multiprocessors(int device);
 
-/// Blocks that one cluster may have; 1 where a device has no clusters. Asked once per device.
+/// Blocks that one cluster may have on a device, kMaxCluster or, without clusters, 1. Asked once.
 int max_cluster(int device);
 
 /// Bytes of dynamic shared memory that one block may ask for. Asked once per device.

@@ -2,10 +2,10 @@
 
 #include <cfloat>
 #include <cstdint>
+#include <type_traits>
 
 #include "cuda/config/cross_entropy.h"
 #include "cuda/reduce.cuh"
-#include "cuda/sweep.cuh"
 #include "cuda/vector.cuh"
 
 // Rows of a vocabulary on chip: the threads of a cluster of blocks hold one row in registers.
@@ -101,6 +101,8 @@ class Cluster {
       asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
       if (lane < size_) send(warp_summary, slot, lane);
       wait();
+#else
+      __trap();  // launched as a cluster by code that knows none
 #endif
     }
     const int used = size_ * warps();

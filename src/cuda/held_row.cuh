@@ -60,7 +60,7 @@ std::optional<RowLaunch> held_launch(const RowSpace& rows, std::int64_t cols,
   const RowView& first = **views.begin();
   for (const RowView* view : views)
     if (*view && view->dtype != first.dtype) return std::nullopt;
-  if (N == 1 || rows.axes > 1) return std::nullopt;
+  if (rows.axes > 1) return std::nullopt;
   const RowLaunch launch = choose_held_launch(rows.count, cols, N);
   if (!fits_registers(cols, N, launch.threads_per_row)) return std::nullopt;
   return launch;

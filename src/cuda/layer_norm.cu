@@ -220,14 +220,13 @@ void launch_forward(const Context& ctx, const LayerNormForward& p) {
 template <class T, int N>
 bool launch_held(const Context& ctx, const LayerNormBackward& p) {
   NormBackward norm;
-  norm.cols = static_cast<int>(p.cols);
   norm.x = p.x;
   norm.dy = p.dy;
   norm.dx = p.dx;
   norm.mean = p.mean;
   norm.rstd = p.rstd;
   norm.weight = p.weight;
-  return launch_norm_backward<T, N, true>(ctx, p.rows, norm, {&p.x, &p.dy, &p.dx},
+  return launch_norm_backward<T, N, true>(ctx, p.rows, p.cols, norm, {&p.x, &p.dy, &p.dx},
                                           static_cast<float*>(ctx.workspace), p.dweight, p.dbias);
 }
 

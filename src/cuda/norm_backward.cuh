@@ -217,7 +217,7 @@ __global__ void __launch_bounds__(kPersistentThreads, 1)
       }
     };
     float dots[kCentred ? 2 : 1] = {};  // of dy * weight: with xhat, alone
-    visit([&](int k, int, float (&xhat)[N], const float (&g)[N], const float (&scaled)[N]) {
+    visit([&](int k, int, float(&xhat)[N], const float(&g)[N], const float(&scaled)[N]) {
 #pragma unroll
       for (int i = 0; i < N; ++i) {
         dots[0] += scaled[i] * xhat[i];
@@ -238,7 +238,7 @@ __global__ void __launch_bounds__(kPersistentThreads, 1)
       if constexpr (kCentred) mean_scaled = dots[1] * per_column;
       T* dx = p.dx.row<T>(row);
       const T* dsum = p.dsum.row<const T>(row);
-      visit([&](int, int col, float (&xhat)[N], const float (&)[N], const float (&scaled)[N]) {
+      visit([&](int, int col, float(&xhat)[N], const float(&)[N], const float(&scaled)[N]) {
 #pragma unroll
         for (int i = 0; i < N; ++i) {
           const float g = kCentred ? scaled[i] - mean_scaled : scaled[i];
@@ -270,18 +270,19 @@ __global__ void __launch_bounds__(kPersistentThreads, 1)
 /// are there. `views` are x, dy, dsum and dx. False where these are not all of one type, do not lie
 /// at one distance or do not fit: nothing is done then.
 template <class T, int N, bool kCentred>
-bool launch_norm_backward(const Context& ctx, const RowSpace& rows, NormBackward p,
-                          std::initializer_list<const RowView*> views, float* partials,
-                          const RowView& dweight, const RowView& dbias) {
+bool launch_norm_backward(const Context& ctx, const RowSpace& rows, std::int64_t cols,
+                          NormBackward p, std::initializer_list<const RowView*> views,
+                          float* partials, const RowView& dweight, const RowView& dbias) {
   const int device = ctx.device.index;
   const PersistentLaunch launch = choose_persistent_launch(
-      rows.count, p.cols, N, multiprocessors(device), shared_memory_per_block(device));
+      rows.count, cols, N, multiprocessors(device), shared_memory_per_block(device));
   for (const RowView* view : views)
     if (*view && (view->dtype != dtype_of<T> || !RowStream::fits(*view))) return false;
   // Twice as far as the last row: rows that are asked for ahead are counted past it.
   if (rows.count == 0 || rows.count > 0x3FFFFFFF || rows.axes > 1 || launch.stages == 0)
     return false;
   p.rows = static_cast<int>(rows.count);
+  p.cols = static_cast<int>(cols);
   const auto kernel = norm_backward<T, N, kCentred>;
   allow_shared_memory(kernel, launch.shared_bytes);
   if (dweight) p.dweight = partials;

@@ -220,7 +220,6 @@ void launch_forward(const Context& ctx, const RmsNormForward& p) {
 template <class T, int N>
 bool launch_held(const Context& ctx, const RmsNormBackward& p) {
   NormBackward norm;
-  norm.cols = static_cast<int>(p.cols);
   norm.x = p.x;
   norm.dy = p.dy;
   norm.dsum = p.dsum;
@@ -229,7 +228,7 @@ bool launch_held(const Context& ctx, const RmsNormBackward& p) {
   norm.weight = p.weight;
   norm.weight_offset = p.weight_offset;
   norm.round_before_weight = p.round_before_weight;
-  return launch_norm_backward<T, N, false>(ctx, p.rows, norm, {&p.x, &p.dy, &p.dsum, &p.dx},
+  return launch_norm_backward<T, N, false>(ctx, p.rows, p.cols, norm, {&p.x, &p.dy, &p.dsum, &p.dx},
                                            static_cast<float*>(ctx.workspace), p.dweight, {});
 }
 

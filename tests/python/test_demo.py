@@ -165,5 +165,5 @@ def test_report_takes_the_median_stretch_and_says_when_steps_were_disturbed():
     cells = [cell.strip() for cell in report.table(steady, disturbed).splitlines()[2].split("|")]
     assert cells[1:5] == ["seconds per step", "2.00", "1.00", "0.50"]
     assert report.unsteady(steady) == ""
-    assert report.unsteady(disturbed).startswith("a step took 1.0 to 8.0 s. ")
+    assert report.unsteady(disturbed).startswith("steps took 1.0 to 8.0 s, some at a time. ")
     assert report.unsteady(run(3.0)) == ""

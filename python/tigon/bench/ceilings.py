@@ -15,10 +15,12 @@ _GEMM = {"cuda": 8192, "cpu": 1024}  # rows, columns and inner size
 
 def measure(clock: Clock, progress: Callable[[str], None]) -> dict[str, float]:
     """GB/s of a large copy (bytes read and written), read and write; TFLOP/s of a matrix product; on a GPU the
-    microseconds of an empty launch in a stream of them, and those that the host spends on one."""
+    microseconds of a smallest kernel in a CUDA graph of them, and those that the host spends on one."""
     device = clock.device
     kind = device.type
     size = _LARGE[kind]
+    if kind == "cuda":  # two of them, and room for the rest
+        size = min(size, torch.cuda.mem_get_info(device)[0] // 4)
     found: dict[str, float] = {}
     progress("copy")
     found["copy_gb_s"] = copy_rate(clock, size)

@@ -45,25 +45,27 @@ def patched(bare: Any, variant: str) -> Any:
     return mine
 
 
-def layers(
-    name: str, dtype: torch.dtype, device: torch.device, variants: list[str], say: Callable[[str], None]
-) -> dict[str, Table]:
-    """One layer and the last norm, frozen as under LoRA: hidden states [B, T, H] in and out."""
+def layers(name: str, dtype: torch.dtype, device: torch.device, variants: list[str]) -> dict[str, Table]:
+    """One frozen layer and the last norm: hidden states [B, T, H] in and out. Variants are patched at first call."""
     bare = model(name, dtype, device, num_hidden_layers=1, vocab_size=256)
-    found: dict[str, Table] = {}
-    for variant in ["tigon", *variants]:
-        try:
-            body = patched(bare, variant).model
-        except Exception as error:  # a peer may break in any way; it must not end the run
-            say(f"{variant}: left out, {type(error).__name__}: {error}")
-            continue
 
-        def run(hidden: Tensor, body: Any = body) -> Tensor:
-            output: Tensor = body(inputs_embeds=hidden, use_cache=False).last_hidden_state
+    def function(variant: str) -> Callable[[Tensor], Tensor]:
+        bodies: list[Any] = []
+
+        def run(hidden: Tensor) -> Tensor:
+            if not bodies:
+                bodies.append(patched(bare, variant).model)
+            output: Tensor = bodies[0](inputs_embeds=hidden, use_cache=False).last_hidden_state
             return output
 
-        found[variant] = {LAYER: run}
-    return found
+        return run
+
+    return {variant: {LAYER: function(variant)} for variant in _ordered(variants)}
+
+
+def _ordered(variants: list[str]) -> list[str]:
+    """Liger last: it changes transformers' functions for all that runs after it."""
+    return ["tigon", *sorted(variants, key=lambda variant: variant == "liger")]
 
 
 def layer_case(name: str, batch: int, length: int, dtype: torch.dtype) -> Case:
@@ -100,7 +102,7 @@ def decode(
     """Rows of transformers' generate, greedy: new tokens per second, the prompt's time counted in."""
     bare = model(name, dtype, device)
     tokens = torch.randint(MODELS[name]["vocab_size"], (batch, prompt), device=device)
-    for variant in ["tigon", *variants]:
+    for variant in _ordered(variants):
         try:
             mine = patched(bare, variant)
             times, output = [], tokens

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tigon.bench import ceilings
-from tigon.bench.cases import Case
+from tigon.bench.cases import Case, Operands
 from tigon.bench.clock import Clock
 from tigon.bench.peers import Table
 
@@ -32,20 +31,17 @@ def measure(
     products = {}
     if case.products is not None:
         products = {d: ceilings.product_ms(clock, case.products(d), case.dtype) for d in ("forward", "both")}
+    if "compile" in variants:
+        torch._dynamo.reset()  # its limit of compilations per function would end in eager code
     reference: list[Tensor] | None = None
+    graphed: dict[str, bool] = {}  # by direction, as the first variant was timed
     rows: list[Row] = []
     for name, table in variants.items():
         if case.key not in table:
             continue
-        function = table[case.key]
         try:
-            # Its own operands: some peers write over them.
-            mine = [t.detach().clone().requires_grad_(i in case.gradients) for i, t in enumerate(operands)]
-            wanted = tuple(mine[i] for i in case.gradients)
-            found, result = _variant(case, name, functools.partial(function, *mine), wanted, clock)
-        except Exception as error:  # a peer may fail in any way; the run goes on
-            if name == "tigon":
-                raise
+            found, result = _variant(case, name, table[case.key], operands, clock, graphed)
+        except Exception as error:  # whoever fails: the other rows stand
             say(f"{name}: {case.label}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
             continue
         reference = reference or result
@@ -57,8 +53,9 @@ def measure(
             moved = case.bytes_moved(row["direction"])
             rate = None if moved is None else moved / ms / 1e6
             row["gb_s"] = rate
-            row["of_copy"] = None if rate is None else rate / peak["copy_gb_s"]
-            row["of_same_size_copy"] = None if rate is None or same_size is None else rate / same_size
+            cold = rate if not row["graphed"] else None  # what lies in the caches is no share of the memory's speed
+            row["of_copy"] = None if cold is None else cold / peak["copy_gb_s"]
+            row["of_same_size_copy"] = None if cold is None or same_size is None else cold / same_size
             product = products.get(row["direction"])
             row["of_gemm"] = None if product is None else product / ms
         rows += found
@@ -66,32 +63,45 @@ def measure(
 
 
 def _variant(
-    case: Case, name: str, run: Callable[[], Any], wanted: tuple[Tensor, ...], clock: Clock
+    case: Case, name: str, function: Callable[..., Any], operands: Operands, clock: Clock, graphed: dict[str, bool]
 ) -> tuple[list[Row], list[Tensor]]:
-    def forward() -> Any:
-        with torch.no_grad():
-            return run()
+    """Rows, and what was computed: outputs, then gradients. Some peers write over their operands: what is compared is
+    computed on copies of its own, before the clock starts."""
 
-    outputs = _outputs(run())
+    def fresh(gradients: bool = True) -> list[Tensor]:
+        return [t.detach().clone().requires_grad_(gradients and i in case.gradients) for i, t in enumerate(operands)]
+
+    copies = fresh()
+    outputs = _outputs(function(*copies))
     torch.manual_seed(1)  # the same for every variant
     # A loss is differentiated as loss.backward() does; the gradients are made before the clock starts.
     upstream = [torch.ones_like(o) if o.dim() == 0 else torch.randn_like(o) for o in outputs]
+    gradients = torch.autograd.grad(outputs, [copies[i] for i in case.gradients], upstream)
+    result = [t.detach().float() for t in (*outputs, *gradients)]
+    norm = math.sqrt(sum(float(g.float().square().sum()) for g in gradients))
+    value = float(outputs[0].detach()) if outputs[0].dim() == 0 else None
+    del copies, outputs, gradients
+
+    mine, plain = fresh(), fresh(gradients=False)
+    wanted = [mine[i] for i in case.gradients]
+    kept = _outputs(function(*mine))
+
+    def forward() -> Any:
+        with torch.no_grad():
+            return function(*plain)
 
     def both() -> Any:
-        return torch.autograd.grad(_outputs(run()), wanted, upstream)
+        return torch.autograd.grad(_outputs(function(*mine)), wanted, upstream)
 
     def backward() -> Any:
-        return torch.autograd.grad(outputs, wanted, upstream, retain_graph=True)
+        return torch.autograd.grad(kept, wanted, upstream, retain_graph=True)
 
-    gradients = both()
-    norm = math.sqrt(sum(float(g.float().square().sum()) for g in gradients))
-    result = [o.detach().float() for o in outputs]
-    value = float(result[0]) if result[0].dim() == 0 else None
     rows = []
     for direction, call in zip(DIRECTIONS, (forward, backward, both), strict=True):
         if direction == "backward" and case.bytes_moved(direction) is None:
             continue  # not counted apart: what it costs depends on what forward has done
-        timing = clock(call)
+        timing = clock(call, graphed.get(direction))
+        graphed.setdefault(direction, timing.graphed)
         rows.append(
             {
                 "op": case.op,
@@ -102,6 +112,7 @@ def _variant(
                 "variant": name,
                 "ms": timing.ms,
                 "spread": timing.spread,
+                "graphed": timing.graphed,
                 "extra_mib": clock.extra_mib(call),
                 "host_us": clock.host_us(call),
                 "loss": value,

@@ -95,8 +95,8 @@ def losses(rows: Sequence[Row]) -> str:
     return "\n".join(shown)
 
 
-def draw(rows: Sequence[Row], path: Path) -> None:
-    """Bars of the share of the ceiling, one group per case and direction. The suffix of `path` says PNG or SVG."""
+def draw(rows: Sequence[Row], file: Path | io.BytesIO) -> None:
+    """Bars of the share of the ceiling, one group per case and direction. A suffix says PNG or SVG; else PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -128,17 +128,14 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     axes.set_xlabel("share of the ceiling: a large copy, or the plain matrix products")
     if seen:
         axes.legend(loc="lower right", fontsize=8)
-    figure.savefig(path)
+    figure.savefig(file, format=file.suffix[1:] if isinstance(file, Path) else "png")
 
 
 def write_html(result: dict[str, Any], path: Path) -> None:
     """Ceilings, the picture and the table in one file."""
     rows = result["rows"]
     buffer = io.BytesIO()
-    picture = path.with_suffix(".tmp.png")
-    draw(rows, picture)
-    buffer.write(picture.read_bytes())
-    picture.unlink()
+    draw(rows, buffer)
     data = base64.b64encode(buffer.getvalue()).decode()
     facts = {"device": result["device"], "date": result["date"], **result["versions"], **_rounded(result["ceilings"])}
     listed = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(str(v))}</td></tr>" for k, v in facts.items())

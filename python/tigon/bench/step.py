@@ -47,7 +47,6 @@ MODELS: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": False,
     },
 }
-VARIANTS = ("tigon", "eager", "liger")
 _SETTLED = 3  # steps that do not count, where there are more
 
 

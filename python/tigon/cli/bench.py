@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import importlib.util
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tigon.cli.parser import make_parser, parse
 from tigon.train.options import OptionError, boolean, check_ranges, option
@@ -61,6 +62,7 @@ OPERATORS = (
 )
 PEERS = ("eager", "F", "compile", "liger", "quack", "cce")
 _DTYPES = ("bfloat16", "float16", "float32")
+T = TypeVar("T")
 _SUFFIXES = (".png", ".svg", ".html")
 
 
@@ -73,13 +75,10 @@ def shape(text: str) -> tuple[int, ...]:
 
 
 @dataclasses.dataclass
-class OpsArguments:
-    op: list[str] = option(
-        list(OPERATORS), "operators", group="what", many=True, choices=(*OPERATORS, "linear_cross_entropy")
-    )
+class LossArguments:
     shapes: list[tuple[int, ...]] = option(
         [],
-        "sizes instead of the usual ones, as bench/counts has them",
+        "sizes instead of the usual ones, as python/tigon/bench/counts has them",
         group="what",
         many=True,
         kind=shape,
@@ -96,6 +95,11 @@ class OpsArguments:
     plot: list[str] = option(
         [], "write pictures: names that end in .png, .svg or .html", group="output", many=True, unset="none"
     )
+
+
+@dataclasses.dataclass
+class OpsArguments(LossArguments):
+    op: list[str] = option(list(OPERATORS), "operators", group="what", many=True, choices=OPERATORS)
 
 
 @dataclasses.dataclass
@@ -149,10 +153,13 @@ class DecodeArguments:
 
 
 def main(argv: Sequence[str]) -> int:
-    what, *rest = [*argv] or ["--help"]
+    if not argv:
+        print(_USAGE)
+        return 2
+    what, *rest = argv
     if what in ("-h", "--help"):
         print(_USAGE)
-        return 0
+        raise SystemExit(0)  # as a parser ends
     commands: dict[str, Callable[[Sequence[str]], int]] = {
         "ops": _ops,
         "loss": _loss,
@@ -166,43 +173,43 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _loss(argv: Sequence[str]) -> int:
-    return _ops(["--op", "linear_cross_entropy", *argv], command="loss")
+    return _operators(["linear_cross_entropy"], _parsed(LossArguments, "loss", _OPS, argv))
 
 
-def _ops(argv: Sequence[str], command: str = "ops") -> int:
-    parser = make_parser(OpsArguments, f"bench {command}", description=_OPS)
-    args = OpsArguments(**parse(parser, OpsArguments, argv, aliases={}, implied={}))
-    check_ranges(args)
-    _check_pictures(args.plot)
+def _ops(argv: Sequence[str]) -> int:
+    args = _parsed(OpsArguments, "ops", _OPS, argv)
+    return _operators(args.op, args)
+
+
+def _operators(ops: list[str], args: LossArguments) -> int:
+    _check_files(args.json, args.plot)
     import torch  # only now, which takes seconds
 
     from tigon.bench import cases, peers
 
     device = _device(args.use_cpu)
     for sizes in args.shapes:
-        for op in args.op:
+        for op in ops:
             if len(sizes) != cases.RANK.get(op, 2):
                 raise OptionError(f"--shapes: {op} has {cases.RANK.get(op, 2)} sizes, got {'x'.join(map(str, sizes))}.")
     dtypes = [getattr(torch, name) for name in args.dtypes]
-    todo = list(cases.cases(args.op, args.shapes, dtypes, device))
+    todo = list(cases.cases(ops, args.shapes, dtypes, device))
     return _measure(todo, lambda say: peers.tables(args.peers, say), device, args)
 
 
 def _layer(argv: Sequence[str]) -> int:
-    parser = make_parser(LayerArguments, "bench layer", description=_LAYER)
-    args = LayerArguments(**parse(parser, LayerArguments, argv, aliases={}, implied={}))
-    check_ranges(args)
-    _check_pictures(args.plot)
+    args = _parsed(LayerArguments, "layer", _LAYER, argv)
+    _check_files(args.json, args.plot)
     import torch
 
     from tigon.bench import decoder
 
     device, dtype = _device(args.use_cpu), getattr(torch, args.torch_dtype)
     case = decoder.layer_case(args.model, args.batch, args.length, dtype)
-    return _measure([case], lambda say: decoder.layers(args.model, dtype, device, args.peers, say), device, args)
+    return _measure([case], lambda _: decoder.layers(args.model, dtype, device, args.peers), device, args)
 
 
-def _measure(todo: list[Any], tables: Callable[[Any], Any], device: Any, args: OpsArguments | LayerArguments) -> int:
+def _measure(todo: list[Any], tables: Callable[[Any], Any], device: Any, args: LossArguments | LayerArguments) -> int:
     """Measures the cases, and writes what was asked for."""
     import torch
 
@@ -241,9 +248,8 @@ def _measure(todo: list[Any], tables: Callable[[Any], Any], device: Any, args: O
 
 
 def _decode(argv: Sequence[str]) -> int:
-    parser = make_parser(DecodeArguments, "bench decode", description=_DECODE)
-    args = DecodeArguments(**parse(parser, DecodeArguments, argv, aliases={}, implied={}))
-    check_ranges(args)
+    args = _parsed(DecodeArguments, "decode", _DECODE, argv)
+    earlier = _earlier(args.json)
     import torch
 
     from tigon.bench import decoder
@@ -266,14 +272,14 @@ def _decode(argv: Sequence[str]) -> int:
             done()
     print(f"{args.model}, {args.batch} × {args.prompt} + {args.new_tokens}, {args.torch_dtype}")
     print(decoder.decode_table(rows))
-    _append(args.json, rows)
+    if args.json:
+        Path(args.json).write_text(json.dumps([*earlier, *rows], indent=1) + "\n", encoding="utf-8")
     return 0
 
 
 def _train(argv: Sequence[str]) -> int:
-    parser = make_parser(TrainArguments, "bench train", description=_TRAIN)
-    args = TrainArguments(**parse(parser, TrainArguments, argv, aliases={}, implied={}))
-    check_ranges(args)
+    args = _parsed(TrainArguments, "train", _TRAIN, argv)
+    earlier = _earlier(args.json)
     from tigon.bench import step
 
     values = dataclasses.asdict(args)
@@ -292,22 +298,41 @@ def _train(argv: Sequence[str]) -> int:
     first = rows[0]
     print(f"{first['model']}, {first['tuner']}, {first['batch']} × {first['length']}, {first['dtype']}")
     print(step.table(rows))
-    _append(path, rows)
-    return 0
+    if path:
+        Path(path).write_text(json.dumps([*earlier, *rows], indent=1) + "\n", encoding="utf-8")
+    return 0 if any(row["variant"] == "tigon" for row in rows) else 1
 
 
-def _append(path: str | None, rows: list[dict[str, Any]]) -> None:
-    if path is None:
-        return
-    file = Path(path)
-    earlier = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
-    file.write_text(json.dumps([*earlier, *rows], indent=1) + "\n", encoding="utf-8")
+def _parsed(options: type[T], command: str, description: str, argv: Sequence[str]) -> T:
+    parser = make_parser(options, f"bench {command}", description=description)
+    args = options(**parse(parser, options, argv, aliases={}, implied={}))
+    check_ranges(args)
+    return args
 
 
-def _check_pictures(names: list[str]) -> None:
-    for name in names:
+def _earlier(path: str | None) -> list[Any]:
+    """The rows that a file holds already; what cannot be added to is refused before anything is measured."""
+    _check_files(path, [])
+    if path is None or not Path(path).exists():
+        return []
+    try:
+        rows = json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError:
+        rows = None
+    if not isinstance(rows, list):
+        raise OptionError(f"--json {path}: this file holds something else than rows of steps.")
+    return rows
+
+
+def _check_files(path: str | None, pictures: list[str]) -> None:
+    for name in pictures:
         if Path(name).suffix not in _SUFFIXES:
             raise OptionError(f"--plot {name}: the name must end in {', '.join(_SUFFIXES)}.")
+    for flag, name in (*(("--json", p) for p in [path] if p), *(("--plot", p) for p in pictures)):
+        if not Path(name).absolute().parent.is_dir():
+            raise OptionError(f"{flag} {name}: there is no such folder.")
+    if pictures and importlib.util.find_spec("matplotlib") is None:
+        raise OptionError("--plot needs the package matplotlib.")
 
 
 def _device(use_cpu: bool) -> Any:

@@ -63,7 +63,16 @@ def train(argv: Sequence[str]) -> tuple[Path | None, int]:
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
         os.execv(sys.executable, [sys.executable, *launcher, "-m", "tigon.cli", "sft", *argv])
     result = sft(args)
+    _leave_process_group()
     return result.checkpoint, 0 if result.interrupted is None else 128 + result.interrupted
+
+
+def _leave_process_group() -> None:
+    """Its threads abort a process that ends while they run, which happens to one that is done before the others."""
+    import torch.distributed as dist
+
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def main(argv: Sequence[str]) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import shutil
 import signal
 import subprocess
@@ -88,6 +89,8 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=64, help="steps of the run with Tigon")
     parser.add_argument("--eager_steps", type=int, default=20, help="steps that eager PyTorch repeats")
     options = parser.parse_args()
+    if min(options.steps, options.eager_steps) < LOGGING_STEPS:
+        parser.error(f"--steps and --eager_steps must be at least {LOGGING_STEPS}, what is logged at a time")
     start = time.monotonic()
 
     say("The model: SmolLM2-135M-Instruct")
@@ -96,7 +99,8 @@ def main() -> int:
 
     say(f"Fine-tuning with LoRA through Tigon's operators: {options.steps} steps")
     fused = train(model, options.data, options.output_dir / "tigon", fused=True, steps=options.steps)
-    after = answers(model, options.output_dir / "tigon" / f"checkpoint-{options.steps}")
+    checkpoint = options.output_dir / "tigon" / f"checkpoint-{options.steps}"
+    after = answers(model, checkpoint)
 
     say(f"The first {options.eager_steps} of these steps in eager PyTorch, for comparison")
     eager = train(model, options.data, options.output_dir / "eager", fused=False, steps=options.eager_steps)
@@ -115,8 +119,9 @@ def main() -> int:
     picture = report.plot(eager, fused, options.output_dir / "loss.png")
     print(f"\nLoss curve: {picture}")
     tigon = program(by_path=True)  # make has a PATH of its own
-    print(f"Chat with it: {tigon} infer --adapters {options.output_dir}/tigon/checkpoint-{options.steps}")
-    print(f"Your own data: {tigon} sft --model {model} --dataset data.jsonl --output_dir output {OWN_DATA}")
+    print(f"Chat with it: {tigon} infer --adapters {shlex.quote(str(checkpoint))}")
+    own = f"--model {shlex.quote(str(model))} --dataset data.jsonl --output_dir output"
+    print(f"Your own data: {tigon} sft {own} {OWN_DATA}")
     print(f"Done, {(time.monotonic() - start) / 60:.1f} minutes after the set-up.")
     if problem := report.difference(eager, fused):
         print(f"tigon demo: {problem}", file=sys.stderr)

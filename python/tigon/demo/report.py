@@ -61,8 +61,8 @@ def unsteady(run: Run) -> str:
     if max(times) < UNSTEADY * statistics.median(times):
         return ""
     return (
-        f"a step took {min(times):.1f} to {max(times):.1f} s. Other work on these cores can slow training many times "
-        "over; the losses stand, the speed says little."
+        f"steps took {min(times):.1f} to {max(times):.1f} s, some at a time. "
+        "Other work on these cores can slow training many times over; the losses stand, the speed says little."
     )
 
 

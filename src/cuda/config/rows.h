@@ -62,13 +62,13 @@ struct PersistentLaunch {
 inline constexpr int kPersistentThreads = 512;  // per multiprocessor: 128 registers each
 inline constexpr int kMostStages = 3;
 
-/// One block of kPersistentThreads per multiprocessor, so that partial sums are few; smaller ones
-/// where shared memory asks for it.
+/// One block of kPersistentThreads per multiprocessor, so that partial sums are few; smaller ones,
+/// as many as fit, where shared memory asks for it.
 constexpr PersistentLaunch choose_persistent_launch(std::int64_t rows, std::int64_t cols, int width,
                                                     int multiprocessors,
                                                     std::size_t shared_memory) {
   const RowLaunch held = choose_held_launch(rows, cols, width);
-  if (held.threads_per_row > kPersistentThreads ||
+  if (cols < 1 || held.threads_per_row > kPersistentThreads ||
       !fits_registers(cols, width, held.threads_per_row))
     return {};
   PersistentLaunch launch;
@@ -80,9 +80,12 @@ constexpr PersistentLaunch choose_persistent_launch(std::int64_t rows, std::int6
     for (launch.stages = kMostStages; launch.stages >= 2; --launch.stages) {
       launch.shared_bytes = 4 * sizeof(float) * warps + sizeof(float) * cols +
                             std::size_t{16} * launch.stages * 2 * kHeldVectors * threads;
-      const std::int64_t resident = std::int64_t{multiprocessors} * (kPersistentThreads / threads);
-      const std::size_t most = shared_memory / (kPersistentThreads / threads);
-      if (launch.shared_bytes > most) continue;
+      if (launch.shared_bytes > shared_memory) continue;
+      constexpr std::size_t kReserved = 1024;  // by the driver, for every block
+      const auto fit = static_cast<std::int64_t>((shared_memory + kReserved) /
+                                                 (launch.shared_bytes + kReserved));
+      const std::int64_t resident =
+          std::int64_t{multiprocessors} * std::min<std::int64_t>(fit, kPersistentThreads / threads);
       launch.blocks = std::clamp<std::int64_t>(
           (rows + launch.rows_per_block - 1) / launch.rows_per_block, 1, resident);
       return launch;

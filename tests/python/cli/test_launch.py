@@ -188,6 +188,8 @@ trainer._get_train_sampler = lambda *_: torch.utils.data.SequentialSampler(sampl
 trainer.train()
 if hf.process_index == 0:
     torch.save({"loss": trainer.state.log_history[0]["loss"], "weights": trainer.model.state_dict()}, sys.argv[2])
+if torch.distributed.is_initialized():
+    torch.distributed.destroy_process_group()  # its threads must not outlive the interpreter
 '''
 
 
