@@ -67,7 +67,9 @@ TEST(PersistentLaunch, BlocksStayAndNoneIsIdle) {
       for (const std::size_t shared : {std::size_t{64} * 1024, std::size_t{99} * 1024,
                                        std::size_t{163} * 1024, kHopperShared}) {
         const PersistentLaunch launch = choose_persistent_launch(rows, cols, 8, 132, shared);
-        if (cols <= 4096) EXPECT_GE(launch.stages, 2) << cols << " in " << shared;
+        if (cols <= 4096) {
+          EXPECT_GE(launch.stages, 2) << cols << " in " << shared;
+        }
         if (launch.stages == 0) continue;
         const int threads = launch.threads_per_row * launch.rows_per_block;
         EXPECT_LE(launch.blocks * threads, 132 * kPersistentThreads);
