@@ -217,7 +217,7 @@ __global__ void __launch_bounds__(kPersistentThreads, 1)
       }
     };
     float dots[kCentred ? 2 : 1] = {};  // of dy * weight: with xhat, alone
-    visit([&](int k, int, float(&xhat)[N], const float(&g)[N], const float(&scaled)[N]) {
+    visit([&](int k, int, auto& xhat, const auto& g, const auto& scaled) {
 #pragma unroll
       for (int i = 0; i < N; ++i) {
         dots[0] += scaled[i] * xhat[i];
@@ -238,7 +238,7 @@ __global__ void __launch_bounds__(kPersistentThreads, 1)
       if constexpr (kCentred) mean_scaled = dots[1] * per_column;
       T* dx = p.dx.row<T>(row);
       const T* dsum = p.dsum.row<const T>(row);
-      visit([&](int, int col, float(&xhat)[N], const float(&)[N], const float(&scaled)[N]) {
+      visit([&](int, int col, auto& xhat, const auto&, const auto& scaled) {
 #pragma unroll
         for (int i = 0; i < N; ++i) {
           const float g = kCentred ? scaled[i] - mean_scaled : scaled[i];

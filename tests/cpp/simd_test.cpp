@@ -19,8 +19,7 @@ namespace HWY_NAMESPACE {
 namespace {
 
 void exp_of(const std::vector<float>& in, std::vector<float>& out) {
-  map(
-      static_cast<std::int64_t>(in.size()), out.data(), [](Vec v) { return exp(v); }, in.data());
+  map(static_cast<std::int64_t>(in.size()), out.data(), [](Vec v) { return exp(v); }, in.data());
 }
 
 void to_bf16(const std::vector<float>& in, std::vector<std::uint16_t>& out) {
