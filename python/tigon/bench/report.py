@@ -77,14 +77,6 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(line.rstrip() for line in text)
 
 
-def markdown(rows: Sequence[Row]) -> str:
-    """The same for a README."""
-    body = [cells(row, rows) for row in rows]
-    used = [i for i in range(len(_COLUMNS)) if any(line[i] for line in body)]
-    lines = [[_COLUMNS[i] for i in used], ["---"] * len(used), *([line[i] for i in used] for line in body)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
 def losses(rows: Sequence[Row]) -> str:
     """What was computed, beside what it took: a wrong fast answer shows here."""
     shown = []
