@@ -121,15 +121,19 @@ class TrainArguments:
 
 
 @dataclasses.dataclass
-class LayerArguments:
+class DecoderArguments:
     model: str = option("smollm2-135m", "shape", group="model", choices=_MODELS)
     torch_dtype: str = option("bfloat16", "element type", group="model", choices=_DTYPES)
-    batch: int = option(4, "samples", group="model", kind=int, least=1)
-    length: int = option(2048, "tokens per sample", group="model", kind=int, least=1)
     peers: list[str] = option(
         ["eager"], "whom to measure beside Tigon, where installed", group="how", many=True, choices=("eager", "liger")
     )
     use_cpu: bool = option(False, "measure the CPU although there is a GPU", group="how", kind=boolean)
+
+
+@dataclasses.dataclass
+class LayerArguments(DecoderArguments):
+    batch: int = option(4, "samples", group="model", kind=int, least=1)
+    length: int = option(2048, "tokens per sample", group="model", kind=int, least=1)
     calls: int = option(25, "calls per median", group="how", kind=int, least=3)
     json: str | None = option(None, "write the rows to this file", group="output")
     plot: list[str] = option(
@@ -138,16 +142,10 @@ class LayerArguments:
 
 
 @dataclasses.dataclass
-class DecodeArguments:
-    model: str = option("smollm2-135m", "shape", group="model", choices=_MODELS)
-    torch_dtype: str = option("bfloat16", "element type", group="model", choices=_DTYPES)
+class DecodeArguments(DecoderArguments):
     batch: int = option(1, "sequences", group="model", kind=int, least=1)
     prompt: int = option(64, "tokens of the prompt", group="model", kind=int, least=1)
     new_tokens: int = option(64, "tokens to make", group="model", kind=int, least=1)
-    peers: list[str] = option(
-        ["eager"], "whom to measure beside Tigon, where installed", group="how", many=True, choices=("eager", "liger")
-    )
-    use_cpu: bool = option(False, "measure the CPU although there is a GPU", group="how", kind=boolean)
     calls: int = option(3, "runs per median", group="how", kind=int, least=1)
     json: str | None = option(None, "append the rows to this file", group="output")
 
@@ -237,8 +235,7 @@ def _measure(todo: list[Any], tables: Callable[[Any], Any], device: Any, args: L
     print("  ".join(f"{key} {value:,.1f}" for key, value in peak.items()))
     print(report.table(rows))
     print(report.losses(rows))
-    if args.json:
-        Path(args.json).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    _write(args.json, result)
     for name in args.plot:
         if name.endswith(".html"):
             report.write_html(result, Path(name))
@@ -272,8 +269,7 @@ def _decode(argv: Sequence[str]) -> int:
             done()
     print(f"{args.model}, {args.batch} × {args.prompt} + {args.new_tokens}, {args.torch_dtype}")
     print(decoder.decode_table(rows))
-    if args.json:
-        Path(args.json).write_text(json.dumps([*earlier, *rows], indent=1) + "\n", encoding="utf-8")
+    _write(args.json, [*earlier, *rows])
     return 0
 
 
@@ -298,8 +294,7 @@ def _train(argv: Sequence[str]) -> int:
     first = rows[0]
     print(f"{first['model']}, {first['tuner']}, {first['batch']} × {first['length']}, {first['dtype']}")
     print(step.table(rows))
-    if path:
-        Path(path).write_text(json.dumps([*earlier, *rows], indent=1) + "\n", encoding="utf-8")
+    _write(path, [*earlier, *rows])
     return 0 if any(row["variant"] == "tigon" for row in rows) else 1
 
 
@@ -322,6 +317,11 @@ def _earlier(path: str | None) -> list[Any]:
     if not isinstance(rows, list):
         raise OptionError(f"--json {path}: this file holds something else than rows of steps.")
     return rows
+
+
+def _write(path: str | None, result: Any) -> None:
+    if path is not None:
+        Path(path).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 def _check_files(path: str | None, pictures: list[str]) -> None:
