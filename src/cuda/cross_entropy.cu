@@ -54,9 +54,10 @@ __device__ __forceinline__ void write_gradient(const CrossEntropyRows& in, const
 template <class T, int N>
 __global__ void __launch_bounds__(1024) forward(const CrossEntropyForward p) {
   extern __shared__ float shared[];
+  RowReduction<> reduce(shared);
   const CrossEntropyRows& in = p.in;
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
-  // Every thread of a block makes the same number of turns: reduce_row needs them all.
+  // Every thread of a block makes the same number of turns: reductions need them all.
   for (std::int64_t first = blockIdx.x * static_cast<std::int64_t>(blockDim.y);
        first < in.rows.count; first += step) {
     const std::int64_t row = first + threadIdx.y;
@@ -90,15 +91,15 @@ __global__ void __launch_bounds__(1024) forward(const CrossEntropyForward p) {
     });
     __syncwarp();  // the logit of the label is read before any thread overwrites it
 
-    const float largest = reduce_row(online.largest, blockDim.x, shared, Max());
+    const float largest = reduce(online.largest, Max());
     const float scaled = online.sum * fast_exp(online.largest - largest);
-    const float log_sum = logf(reduce_row(scaled, blockDim.x, shared, Sum()));
+    const float log_sum = logf(reduce(scaled, Sum()));
     const float lse = largest + log_sum;
     if (in.label_smoothing > 0.0F) {
-      dot = reduce_row(dot, blockDim.x, shared, Sum());
-      total_weight = reduce_row(total_weight, blockDim.x, shared, Sum());
+      dot = reduce(dot, Sum());
+      total_weight = reduce(total_weight, Sum());
     }
-    if (p.correct) beaten = reduce_row(beaten, blockDim.x, shared, Max());
+    if (p.correct) beaten = reduce(beaten, Max());
     if (!active) continue;
 
     const float label_weight = label.known ? class_weight(in.weight, label.value) : NAN;
@@ -119,12 +120,13 @@ __global__ void __launch_bounds__(1024) forward(const CrossEntropyForward p) {
 template <class T, int N>
 __global__ void __launch_bounds__(1024) backward(const CrossEntropyBackward p) {
   extern __shared__ float shared[];
+  RowReduction<> reduce(shared);
   const CrossEntropyRows& in = p.in;
   float total_weight = 0.0F;
   if (in.label_smoothing > 0.0F) {
     for (std::int64_t v = threadIdx.x; v < in.cols; v += blockDim.x)
       total_weight += class_weight(in.weight, v);
-    total_weight = reduce_row(total_weight, blockDim.x, shared, Sum());
+    total_weight = reduce(total_weight, Sum());
   }
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
   for (std::int64_t row = blockIdx.x * static_cast<std::int64_t>(blockDim.y) + threadIdx.y;

@@ -1,7 +1,9 @@
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <bit>
 
+#include "cuda/cluster_launch.h"
 #include "cuda/config/cross_entropy.h"
 #include "cuda/cross_entropy.cuh"
 #include "cuda/device.h"
@@ -11,79 +13,116 @@
 namespace tigon::cuda {
 namespace {
 
-/// A cluster per row. Statistics: what label smoothing and accuracy need too, at twice the
-/// registers.
+/// What is read of a row while the block still works on the row before it.
+struct RowEdges {
+  float z_label = NAN;     // in the threads that need it
+  float edge = -INFINITY;  // this thread's single element
+};
+
+/// A cluster for every row, and then for the next one. Statistics: what label smoothing and
+/// accuracy need too, at twice the registers.
 template <class T, int N, bool kStatistics>
 __global__ void __launch_bounds__(kLogitThreads,
                                   kLogitThreadsPerSm / kLogitThreads / (kStatistics ? 2 : 1))
     forward_held(CrossEntropyForward p, const int cluster_bits) {
+  extern __shared__ uint4 staged[];
+  __shared__ Cluster::Shared exchanged;
+  __shared__ std::uint64_t arrived;
   p.in.rows.axes = 1;  // as launched: leaves no division in what follows
   const CrossEntropyRows& in = p.in;
-  const std::int64_t row = blockIdx.x >> cluster_bits;
-  __shared__ Cluster::Shared shared;
-  const Cluster cluster(cluster_bits, shared);
+  const auto rows = static_cast<int>(in.rows.count);
+  const auto cols = static_cast<int>(in.cols);
+  const auto step = static_cast<int>(gridDim.x >> cluster_bits);
+  Cluster cluster(cluster_bits, exchanged);
+  RowAhead<T, N> ahead(staged, arrived);
   const bool first = cluster.rank() == 0 && threadIdx.x == 0;
-  const Label label(in, row, true);
-  const T* z = row_of<const T>(in.logits, in.rows, row);
-  T* out = p.dlogits ? row_of<T>(p.dlogits, in.rows, row) : nullptr;
-  HeldLogits<T, N> held(z, in.cols, cluster);
-  if (!label.counts) {
-    if (first) RowLoss{}.write(p, row, label, 0.0F, 0.0F);
-    if (out == nullptr) return;
-    held.for_each_column([&](auto width, int col) {
-      const float zeros[width.value] = {};
-      store_streaming(out + col, zeros);
-    });
-    return;
-  }
-  held.load(z);
-  cluster.arrive();
-  // Before any block overwrites it: what the blocks exchange depends on it.
-  const float z_label = label.known && (first || kStatistics) ? to_float(z[label.value]) : NAN;
-  const float label_weight = label.known ? class_weight(in.weight, label.value) : NAN;
-  const float row_weight = p.row_weight ? at_row(p.row_weight, in.rows, row) : 1.0F;
-  const int target = label.known ? static_cast<int>(label.value) : -1;
   const float scale = in.map.outer;
   const float scale2 = scale * kLog2E;
+  const auto classes = static_cast<float>(cols);
+  const float divisor = p.divisor == nullptr ? 1.0F : *p.divisor;
 
-  RowSummary parts[Cluster::kSlots / kWarp];
-  RowSummary mine[1] = {held.summarise(scale2)};
-  if constexpr (kStatistics) {
-    held.visit([&](auto, int, const auto& v) {
-      for (const float element : v) mine[0].total += element;
-    });
-    mine[0].beaten = held.beats(z_label, target) ? 1.0F : 0.0F;
-  }
-  mine[0] = combine_warp<kStatistics>(mine, scale2);
-  if constexpr (!kStatistics)
-    mine[0].beaten = __shfl_sync(0xFFFFFFFF, z_label, 0);  // so that it has been read
-  cluster.exchange(mine[0], parts);
-  const RowSummary all = combine_warp<kStatistics>(parts, scale2);
-
-  const float log_sum = logf(all.sum);
-  const float largest = scale * all.top;
-  const auto classes = static_cast<float>(in.cols);
-  if (first) {
-    const RowLoss loss{scale * z_label, largest, log_sum, scale * all.total, classes, all.beaten};
-    loss.write(p, row, label, label_weight, row_weight);
-  }
-  if (out == nullptr) return;
-  const float lse = largest + log_sum;
-  const Gradient g(in, label_weight, classes, lse, divided(row_weight, p.divisor));
-  const float softmax = g.factor * __fdividef(g.softmax, all.sum);
-  const float smooth = g.factor * g.smooth;
-  held.visit([&](auto width, int col, auto& v) {
-    constexpr int kWidth = width.value;
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i)
-      v[i] = fmaf(softmax, fast_exp2((v[i] - all.top) * scale2), -smooth);
-    if (static_cast<unsigned>(target - col) < kWidth) {
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i)
-        if (i == target - col) v[i] -= g.factor * g.target;
+  int row = static_cast<int>(blockIdx.x >> cluster_bits);
+  Label next_label(in, row, true);
+  RowEdges next;
+  // Asks for a row that counts. A single element and the label's logit are there before any block
+  // overwrites the row: what the blocks exchange depends on them.
+  const auto fetch = [&](int of) {
+    if (!next_label.counts) return;
+    const T* z = row_of<const T>(in.logits, in.rows, of);
+    const RowPart<T, N> part(z, cols, cluster);
+    ahead.fetch(z, part);
+    next.z_label = next_label.known && (first || kStatistics) ? to_float(z[next_label.value]) : NAN;
+    next.edge = part.edge_column < 0 ? -INFINITY : to_float(z[part.edge_column]);
+  };
+  fetch(row);
+  cluster.ready();
+  for (; row < rows; row += step) {
+    const Label label = next_label;
+    const RowEdges edges = next;
+    const T* z = row_of<const T>(in.logits, in.rows, row);
+    T* out = p.dlogits ? row_of<T>(p.dlogits, in.rows, row) : nullptr;
+    const RowPart<T, N> part(z, cols, cluster);
+    HeldLogits<T, N> held(part);
+    if (label.counts) held.load(ahead.wait(z, part), edges.edge);
+    next_label = Label(in, row + step, row + step < rows);
+    if (label.counts) __syncthreads();  // nobody reads what the next row overwrites
+    fetch(row + step);
+    if (!label.counts) {
+      if (first) RowLoss{}.write(p, row, label, 0.0F, 0.0F);
+      if (out == nullptr) continue;
+      held.for_each_column(out, [&](auto width, int, T* to) {
+        const float zeros[width.value] = {};
+        store_streaming(to, zeros);
+      });
+      continue;
     }
-    store_streaming(out + col, v);
-  });
+    const float label_weight = label.known ? class_weight(in.weight, label.value) : NAN;
+    const float row_weight = p.row_weight ? at_row(p.row_weight, in.rows, row) : 1.0F;
+    const int target = label.known ? static_cast<int>(label.value) : -1;
+
+    RowSummary parts[Cluster::kSlots / kWarp];
+    RowSummary mine[1] = {held.summarise(scale2)};
+    if constexpr (kStatistics) {
+      held.visit(out, [&](auto, int, T*, const auto& v) {
+        for (const float element : v) mine[0].total += element;
+      });
+      mine[0].beaten = held.beats(edges.z_label, target) ? 1.0F : 0.0F;
+    }
+    mine[0] = combine_warp<kStatistics>(mine, scale2);
+    if constexpr (!kStatistics)
+      mine[0].beaten = __shfl_sync(0xFFFFFFFF, edges.z_label, 0);  // so that it has been read
+    cluster.exchange(mine[0], parts);
+    const RowSummary all = combine_warp<kStatistics>(parts, scale2);
+
+    const float log_sum = logf(all.sum);
+    const float largest = scale * all.top;
+    if (first) {
+      const RowLoss loss{scale * edges.z_label, largest, log_sum,
+                         scale * all.total,     classes, all.beaten};
+      loss.write(p, row, label, label_weight, row_weight);
+    }
+    if (out == nullptr) continue;
+    const Gradient g(in, label_weight, classes, largest + log_sum, row_weight / divisor);
+    const Exponent exponent(all.top, scale2);
+    const float softmax = g.factor * __fdividef(g.softmax, all.sum) * exponent.correction();
+    const float smooth = g.factor * g.smooth;
+    exponent.with([&](auto of) {
+      held.visit(out, [&](auto width, int col, T* to, auto& v) {
+        constexpr int kWidth = width.value;
+#pragma unroll
+        for (int i = 0; i < kWidth; ++i) {
+          v[i] = softmax * fast_exp2(of(v[i]));
+          if constexpr (kStatistics) v[i] -= smooth;
+        }
+        if (static_cast<unsigned>(target - col) < kWidth) {
+#pragma unroll
+          for (int i = 0; i < kWidth; ++i)
+            if (i == target - col) v[i] -= g.factor * g.target;
+        }
+        store_streaming(to, v);
+      });
+    });
+  }
 }
 
 /// Blocks of a cluster at most: 1 where the device has none, or where this library holds no code
@@ -119,25 +158,23 @@ bool launch_held_cross_entropy(const Context& ctx, const CrossEntropyForward& p)
   bool launched = false;
   dispatch(in.logits.dtype, true, [&]<class T, int N>() {
     if constexpr (N > 1) {
+      const int device = ctx.device.index;
+      const int most = cluster_limit(device);
       const HeldLogitsLaunch launch =
-          choose_held_logits_launch(in.rows.count, in.cols, N, cluster_limit(ctx.device.index),
-                                    multiprocessors(ctx.device.index));
+          choose_held_logits_launch(in.rows.count, in.cols, N, most, multiprocessors(device));
       if (launch.threads == 0) return;
-      cudaLaunchConfig_t config{};
-      config.gridDim = dim3(static_cast<unsigned>(launch.blocks));
-      config.blockDim = dim3(static_cast<unsigned>(launch.threads));
-      config.stream = static_cast<cudaStream_t>(ctx.stream);
-      cudaLaunchAttribute attribute{};
-      attribute.id = cudaLaunchAttributeClusterDimension;
-      attribute.val.clusterDim.x = static_cast<unsigned>(launch.cluster);
-      attribute.val.clusterDim.y = 1;
-      attribute.val.clusterDim.z = 1;
-      config.attrs = &attribute;
-      config.numAttrs = launch.cluster > 1 ? 1 : 0;
       const bool statistics = p.correct || in.label_smoothing > 0.0F;
       const auto kernel = statistics ? forward_held<T, N, true> : forward_held<T, N, false>;
-      check(cudaLaunchKernelEx(&config, kernel, p, std::countr_zero(unsigned(launch.cluster))),
-            "cross_entropy_forward");
+      ClusterLaunch config(static_cast<unsigned>(launch.threads), launch.cluster,
+                           most > 1 ? RowAhead<T, N>::bytes(launch.threads) : 0,
+                           static_cast<cudaStream_t>(ctx.stream));
+      std::int64_t clusters = in.rows.count;
+      if (most > 1) {  // rows are fetched ahead: blocks stay
+        clusters = std::min<std::int64_t>(clusters, config.resident(kernel, device));
+        if (clusters == 0) return;
+      }
+      config.run("cross_entropy_forward", kernel, static_cast<unsigned>(clusters), p,
+                 std::countr_zero(unsigned(launch.cluster)));
       launched = true;
     }
   });

@@ -2,7 +2,10 @@
 
 #include <array>
 #include <atomic>
+#include <map>
+#include <mutex>
 #include <string>
+#include <tuple>
 
 #include "cuda/config/cross_entropy.h"
 #include "tigon/error.h"
@@ -54,6 +57,29 @@ int max_cluster(int device) {
 std::size_t shared_memory_per_block(int device) {
   static Attribute bytes(cudaDevAttrMaxSharedMemoryPerBlockOptin);
   return static_cast<std::size_t>(bytes.of(device));
+}
+
+int resident_clusters(const void* kernel, const cudaLaunchConfig_t& config, int device) {
+  using Key = std::tuple<const void*, int, unsigned, unsigned, std::size_t>;
+  static std::mutex mutex;
+  static std::map<Key, int> known;
+  const Key key(kernel, device, config.gridDim.x, config.blockDim.x, config.dynamicSmemBytes);
+  const std::lock_guard lock(mutex);
+  const auto found = known.find(key);
+  if (found != known.end()) return found->second;
+  allow_shared_memory(kernel, config.dynamicSmemBytes);
+  int clusters = 0;
+  if (config.numAttrs == 0) {  // blocks alone
+    check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+              &clusters, kernel, static_cast<int>(config.blockDim.x), config.dynamicSmemBytes),
+          "occupancy");
+    clusters *= multiprocessors(device);
+  } else if (cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) != cudaSuccess) {
+    cudaGetLastError();  // it is the answer: such clusters cannot run here
+    clusters = 0;
+  }
+  known.emplace(key, clusters);
+  return clusters;
 }
 
 }  // namespace tigon::cuda

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "cuda/async.cuh"
 #include "cuda/config/cross_entropy.h"
 #include "cuda/reduce.cuh"
 #include "cuda/vector.cuh"
@@ -48,69 +49,97 @@ __device__ __forceinline__ RowSummary combine_warp(const RowSummary (&parts)[kMa
   return all;
 }
 
-/// The blocks that share a row, 2^bits of them, or one alone where there are no clusters. They
-/// exchange summaries through each other's shared memory: every store counts itself on a barrier
-/// of the block it goes to, so that nobody waits for anything but these bytes.
+/// scale2 * (z - top), as one product and sum where it can be: of z and the rounded product of top,
+/// which differs by a factor that is the same for all z. correction() takes it out of their powers.
+class Exponent {
+ public:
+  __device__ __forceinline__ Exponent(float top, float scale2)
+      : top_(top), scale2_(scale2), product_(__fmul_rn(top, scale2)) {}
+
+  /// f(of), where of(z) is the exponent. Products near the largest float are avoided.
+  template <class F>
+  __device__ __forceinline__ auto with(F&& f) const {
+    if (fits()) return f([&](float z) { return fmaf(z, scale2_, -product_); });
+    return f([&](float z) { return (z - top_) * scale2_; });
+  }
+
+  __device__ __forceinline__ float correction() const {
+    return fits() ? fast_exp2(-fmaf(top_, scale2_, -product_)) : 1.0F;
+  }
+
+ private:
+  __device__ __forceinline__ bool fits() const { return fabsf(product_) < 1e37F; }
+
+  float top_;
+  float scale2_;
+  float product_;
+};
+
+/// The blocks that share rows, 2^bits of them, or one alone where there are no clusters. For every
+/// row they exchange summaries through each other's shared memory: a store counts itself on a
+/// barrier of the block it goes to, so that nobody waits for anything but these bytes. Two sets of
+/// slots and barriers take turns: who sends for a row has received all of the row before it, so
+/// whatever comes for a set belongs to one row.
 class Cluster {
  public:
   static constexpr int kSlots = kMaxCluster * kLogitThreads / kWarp;
   struct Shared {
-    float4 slots[kSlots];  // RowSummary's members
-    alignas(8) std::uint64_t arrived;
+    float4 slots[2][kSlots];  // RowSummary's members
+    std::uint64_t arrived[2];
   };
 
+  /// Call by all threads of all blocks; ready() before the first exchange.
   __device__ __forceinline__ Cluster(int bits, Shared& shared)
-      : shared_(shared), size_(1 << bits), rank_(static_cast<int>(blockIdx.x) & (size_ - 1)) {}
+      : shared_(shared), size_(1 << bits), rank_(static_cast<int>(blockIdx.x) & (size_ - 1)) {
+#if __CUDA_ARCH__ >= 900
+    if (size_ == 1) return;
+    if (threadIdx.x == 0)
+      for (std::uint64_t& barrier : shared_.arrived) ByteBarrier(barrier).init();
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#endif
+  }
+
+  __device__ __forceinline__ void ready() const {
+#if __CUDA_ARCH__ >= 900
+    if (size_ > 1) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+  }
 
   __device__ __forceinline__ int size() const { return size_; }
   __device__ __forceinline__ int rank() const { return rank_; }
 
-  /// Makes the barrier known to all blocks. Call once, early, by all threads of all blocks that
-  /// will exchange.
-  __device__ __forceinline__ void arrive() const {
-#if __CUDA_ARCH__ >= 900
-    if (size_ == 1) return;
-    if (threadIdx.x == 0) {
-      const int bytes = size_ * warps() * static_cast<int>(sizeof(RowSummary));
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address(&shared_.arrived)));
-      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-      asm volatile(
-          "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(&shared_.arrived)),
-          "r"(bytes)
-          : "memory");
-    }
-    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-#endif
-  }
-
   /// Takes one summary per warp, valid in all of its lanes; every lane gets its part of those of
-  /// the whole row. Call once.
+  /// the whole row. Call once per row, in all blocks.
   template <int kMany>
   __device__ __forceinline__ void exchange(const RowSummary& warp_summary,
-                                           RowSummary (&parts)[kMany]) const {
+                                           RowSummary (&parts)[kMany]) {
     static_assert(kMany * kWarp == kSlots);
+    const int set = turn_ & 1;
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
-    float4* const slot = shared_.slots + rank_ * warps() + static_cast<int>(threadIdx.x) / kWarp;
+    float4* const slots = shared_.slots[set];
+    float4* const own = slots + rank_ * warps() + static_cast<int>(threadIdx.x) / kWarp;
+    const int used = size_ * warps();
     if (size_ == 1) {
       if (lane == 0)
-        *slot = make_float4(warp_summary.top, warp_summary.sum, warp_summary.total,
-                            warp_summary.beaten);
+        *own = make_float4(warp_summary.top, warp_summary.sum, warp_summary.total,
+                           warp_summary.beaten);
       __syncthreads();
     } else {
 #if __CUDA_ARCH__ >= 900
-      asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-      if (lane < size_) send(warp_summary, slot, lane);
-      wait();
+      const ByteBarrier barrier(shared_.arrived[set]);
+      if (threadIdx.x == 0) barrier.expect(used * static_cast<int>(sizeof(RowSummary)));
+      if (lane < size_) send(warp_summary, own, shared_.arrived[set], lane);
+      barrier.wait(turn_ >> 1 & 1);
 #else
       __trap();  // launched as a cluster by code that knows none
 #endif
     }
-    const int used = size_ * warps();
+    ++turn_;
 #pragma unroll
     for (int i = 0; i < kMany; ++i) {
       parts[i] = {};
       if (lane + i * kWarp >= used) continue;
-      const float4 found = shared_.slots[lane + i * kWarp];
+      const float4 found = slots[lane + i * kWarp];
       parts[i].top = found.x;
       parts[i].sum = found.y;
       parts[i].total = found.z;
@@ -121,102 +150,146 @@ class Cluster {
  private:
   __device__ __forceinline__ static int warps() { return static_cast<int>(blockDim.x) / kWarp; }
 
-  __device__ __forceinline__ static std::uint32_t address(const void* shared) {
-    return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
-  }
-
 #if __CUDA_ARCH__ >= 900
-  __device__ __forceinline__ static std::uint32_t address_in(const void* shared, int rank) {
-    std::uint32_t there;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address(shared)), "r"(rank));
-    return there;
-  }
-
-  __device__ __forceinline__ void send(const RowSummary& s, const float4* slot, int rank) const {
+  __device__ __forceinline__ static void send(const RowSummary& s, const float4* slot,
+                                              const std::uint64_t& barrier, int rank) {
     asm volatile(
         "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, "
-        "[%5];" ::"r"(address_in(slot, rank)),
+        "[%5];" ::"r"(shared_address_in(slot, rank)),
         "r"(__float_as_uint(s.top)), "r"(__float_as_uint(s.sum)), "r"(__float_as_uint(s.total)),
-        "r"(__float_as_uint(s.beaten)), "r"(address_in(&shared_.arrived, rank))
+        "r"(__float_as_uint(s.beaten)), "r"(shared_address_in(&barrier, rank))
         : "memory");
-  }
-
-  __device__ __forceinline__ void wait() const {
-    std::uint32_t done = 0;
-    while (done == 0)
-      asm volatile(
-          "{\n.reg .pred p;\n"
-          "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0;\n"
-          "selp.u32 %0, 1, 0, p;\n}"
-          : "=r"(done)
-          : "r"(address(&shared_.arrived))
-          : "memory");
   }
 #endif
 
   Shared& shared_;
   int size_;
   int rank_;
+  int turn_ = 0;
 };
 
-/// A thread's part of a row of T that may start and end off a 16-byte boundary: vectors of N, those
-/// of a warp side by side, and in the first block of a cluster at most one of the single elements
-/// before and after them.
+/// What a block of a cluster has of a row of T that may start and end off a 16-byte boundary:
+/// vectors of N that lie side by side, and in the first block the single elements before and after
+/// all vectors.
+template <class T, int N>
+struct RowPart {
+  int first;        // column of its first vector
+  int vectors;      // may be 0 in the last blocks
+  int edge_column;  // of the single element that this thread has, or -1
+
+  __device__ __forceinline__ RowPart(const T* row, int cols, const Cluster& cluster) {
+    const auto past = static_cast<int>(reinterpret_cast<std::uintptr_t>(row) % 16 / sizeof(T));
+    const int head = (N - past) % N;  // a row that is held is longer
+    const int all = (cols - head) / N;
+    const int share = (all + cluster.size() - 1) / cluster.size();
+    first = head + share * cluster.rank() * N;
+    vectors = max(0, min(share, all - share * cluster.rank()));
+    edge_column = -1;
+    if (cluster.rank() == 0) {
+      const int thread = static_cast<int>(threadIdx.x);
+      const int after = head + all * N + thread - N;
+      if (thread < head) edge_column = thread;
+      if (thread >= N && after < cols) edge_column = after;
+    }
+  }
+};
+
+/// The part of the next row on its way to shared memory while the block works on this one. Before
+/// compute capability 9.0 nothing is fetched ahead, and threads read device memory themselves.
+template <class T, int N>
+class RowAhead {
+ public:
+  static constexpr std::size_t bytes(int threads) {
+    return std::size_t{16} * kLogitVectors * threads;
+  }
+
+  __device__ __forceinline__ RowAhead(uint4* memory, std::uint64_t& arrived)
+      : memory_(memory), arrived_(arrived) {
+#if __CUDA_ARCH__ >= 900
+    if (threadIdx.x == 0) ByteBarrier(arrived_).init();
+    __syncthreads();
+#endif
+  }
+
+  /// When all threads of the block have the row before it in registers.
+  __device__ __forceinline__ void fetch(const T* row, const RowPart<T, N>& part) const {
+#if __CUDA_ARCH__ >= 900
+    if (threadIdx.x != 0) return;
+    const ByteBarrier barrier(arrived_);
+    barrier.expect(part.vectors * 16);
+    if (part.vectors > 0) copy_bulk(memory_, row + part.first, part.vectors * 16, barrier);
+#endif
+  }
+
+  /// Waits for the row that was fetched. Its vectors begin where this points.
+  __device__ __forceinline__ const T* wait(const T* row, const RowPart<T, N>& part) {
+#if __CUDA_ARCH__ >= 900
+    ByteBarrier(arrived_).wait(phase_);
+    phase_ ^= 1;
+    return reinterpret_cast<const T*>(memory_);
+#else
+    return row + part.first;
+#endif
+  }
+
+ private:
+  uint4* memory_;
+  std::uint64_t& arrived_;
+  int phase_ = 0;
+};
+
+/// A thread's part of a RowPart in registers: vectors, those of a warp side by side, and at most
+/// one single element.
 template <class T, int N>
 class HeldLogits {
  public:
-  __device__ __forceinline__ HeldLogits(const T* row, std::int64_t cols, const Cluster& cluster) {
-    const auto past = static_cast<int>(reinterpret_cast<std::uintptr_t>(row) % 16 / sizeof(T));
-    const int head = (N - past) % N;  // a row that is held is longer
-    const auto vectors = static_cast<int>((cols - head) / N);
-    const int part = (vectors + cluster.size() - 1) / cluster.size();
+  __device__ __forceinline__ explicit HeldLogits(const RowPart<T, N>& part)
+      : edge_column_(part.edge_column) {
     const int thread = static_cast<int>(threadIdx.x);
-    const int own = thread / kWarp * kWarp * kLogitVectors + thread % kWarp;
-    const int left = min(part, vectors - part * cluster.rank()) - own;
-    first_ = head + (part * cluster.rank() + own) * N;
-    count_ = (left + kWarp - 1) / kWarp;
-    edge_column_ = -1;
-    if (cluster.rank() == 0) {
-      const int after = head + vectors * N + thread - N;
-      if (thread < head) edge_column_ = thread;
-      if (thread >= N && after < cols) edge_column_ = after;
-    }
+    own_ = (thread / kWarp * kWarp * kLogitVectors + thread % kWarp) * N;
+    first_ = part.first + own_;
+    count_ = (part.vectors - own_ / N + kWarp - 1) / kWarp;
   }
 
-  /// All loads are in flight before the first is used. -Inf where there is nothing.
-  __device__ __forceinline__ void load(const T* row) {
-    edge_ = edge_column_ < 0 ? -INFINITY : to_float(row[edge_column_]);
-    row += first_;
+  /// vectors: those of the block. edge: this thread's single element. All loads are in flight
+  /// before the first is used. -Inf where there is nothing.
+  __device__ __forceinline__ void load(const T* vectors, float edge) {
+    edge_ = edge;
+    vectors += own_;
 #pragma unroll
     for (int k = 0; k < kLogitVectors; ++k) {
       held_[k] = Vector<T, N>::filled(-INFINITY);
-      if (k < count_) held_[k].load_streaming(row + k * kWarp * N);
+      if (k < count_) held_[k].load(vectors + k * kWarp * N);
     }
   }
 
-  /// Calls f(std::integral_constant<int, W>, col) for all W = N or 1 elements that are there.
+  /// Calls f(std::integral_constant<int, W>, col, to) for all W = N or 1 elements that are there;
+  /// to: where they belong in the row `out`.
   template <class F>
-  __device__ __forceinline__ void for_each_column(F&& f) const {
+  __device__ __forceinline__ void for_each_column(T* out, F&& f) const {
+    T* const to = out + first_;
 #pragma unroll
     for (int k = 0; k < kLogitVectors; ++k)
-      if (k < count_) f(std::integral_constant<int, N>(), first_ + k * kWarp * N);
-    if (edge_column_ >= 0) f(std::integral_constant<int, 1>(), edge_column_);
+      if (k < count_)
+        f(std::integral_constant<int, N>(), first_ + k * kWarp * N, to + k * kWarp * N);
+    if (edge_column_ >= 0) f(std::integral_constant<int, 1>(), edge_column_, out + edge_column_);
   }
 
-  /// The same with a copy of the elements: f(width, col, z).
+  /// The same with a copy of the elements: f(width, col, to, z).
   template <class F>
-  __device__ __forceinline__ void visit(F&& f) {
+  __device__ __forceinline__ void visit(T* out, F&& f) {
+    T* const to = out + first_;
 #pragma unroll
     for (int k = 0; k < kLogitVectors; ++k) {
       if (k >= count_) continue;
       float z[N];
       held_[k].keep_packed();
       held_[k].get(z);
-      f(std::integral_constant<int, N>(), first_ + k * kWarp * N, z);
+      f(std::integral_constant<int, N>(), first_ + k * kWarp * N, to + k * kWarp * N, z);
     }
     if (edge_column_ < 0) return;
     float z[1] = {edge_};
-    f(std::integral_constant<int, 1>(), edge_column_, z);
+    f(std::integral_constant<int, 1>(), edge_column_, out + edge_column_, z);
   }
 
   /// Whether a larger element is among these, or an equal one before the label's.
@@ -247,22 +320,28 @@ class HeldLogits {
     row.top = fmaxf(row.top, edge_);
 #pragma unroll
     for (int k = 0; k < kLogitVectors; ++k) row.top = fmaxf(row.top, held_[k].max());
-    row.sum = fast_exp2((edge_ - row.top) * scale2);
+    const Exponent exponent(row.top, scale2);
+    row.sum = exponent.with([&](auto of) {
+      float sum = fast_exp2(of(edge_));
 #pragma unroll
-    for (int k = 0; k < kLogitVectors; ++k) {
-      float z[N];
-      held_[k].keep_packed();
-      held_[k].get(z);
+      for (int k = 0; k < kLogitVectors; ++k) {
+        float z[N];
+        held_[k].keep_packed();
+        held_[k].get(z);
 #pragma unroll
-      for (int i = 0; i < N; ++i) row.sum += fast_exp2((z[i] - row.top) * scale2);
-    }
+        for (int i = 0; i < N; ++i) sum += fast_exp2(of(z[i]));
+      }
+      return sum;
+    });
+    row.sum *= exponent.correction();
     return row;
   }
 
  private:
   Vector<T, N> held_[kLogitVectors];
-  float edge_;
+  float edge_ = 0.0F;
   int edge_column_;  // or -1
+  int own_;          // elements before this thread's, of its block
   int first_;        // column of held_[0]
   int count_;        // of vectors; negative: none
 };

@@ -21,9 +21,10 @@ __device__ __forceinline__ float row_value(const RowView& view, const RowSpace& 
 template <class T, int N>
 __global__ void forward(const LayerNormForward p) {
   extern __shared__ float shared[];
+  RowReduction<> reduce(shared);
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
   const auto n = static_cast<float>(p.cols);
-  // Every thread of a block makes the same number of turns: reduce_row needs them all.
+  // Every thread of a block makes the same number of turns: reductions need them all.
   for (std::int64_t first = blockIdx.x * static_cast<std::int64_t>(blockDim.y);
        first < p.rows.count; first += step) {
     const std::int64_t row = first + threadIdx.y;
@@ -38,7 +39,7 @@ __global__ void forward(const LayerNormForward p) {
 #pragma unroll
       for (int i = 0; i < N; ++i) total += x[i];
     }
-    const float mean = reduce_row(total, blockDim.x, shared, Sum()) / n;
+    const float mean = reduce(total, Sum()) / n;
 
     // Second and third read: each thread reads what it read before, from L1 or L2.
     float squares = 0.0F;
@@ -48,7 +49,7 @@ __global__ void forward(const LayerNormForward p) {
 #pragma unroll
       for (int i = 0; i < N; ++i) squares += (x[i] - mean) * (x[i] - mean);
     }
-    const float variance = reduce_row(squares, blockDim.x, shared, Sum()) / n;
+    const float variance = reduce(squares, Sum()) / n;
     const float rstd = 1.0F / sqrtf(variance + p.eps);
     if (active && threadIdx.x == 0) {
       if (p.mean) static_cast<float*>(p.mean.data)[p.mean.offset(p.rows, row)] = mean;
@@ -70,10 +71,67 @@ __global__ void forward(const LayerNormForward p) {
   }
 }
 
+/// Mean and variance of values that are seen once: from their distances to one of them, so that
+/// nothing large cancels; threads merge as Chan, Golub and LeVeque (1983) do.
+struct Moments {
+  float pivot = 0.0F;
+  float sum = 0.0F;      // of distances
+  float squares = 0.0F;  // of distances
+  int count = 0;
+
+  struct Result {
+    float mean;
+    float variance;
+  };
+
+  __device__ __forceinline__ void add(float value) {
+    const float distance = value - pivot;
+    sum += distance;
+    squares = fmaf(distance, distance, squares);
+  }
+
+  /// Of the n values that the threads of a row have seen.
+  __device__ __forceinline__ Result over_row(RowReduction<>& reduce, float n) const {
+    const auto own = static_cast<float>(count);
+    const float shift = count > 0 ? sum / own : 0.0F;
+    float of_warp[2] = {own, own * (pivot + shift)};  // number and sum of values
+    reduce.within_warp(of_warp, Sum());
+    const float warp_mean = of_warp[1] / fmaxf(of_warp[0], 1.0F);
+    float apart[1] = {squares - sum * shift + spread(own, pivot + shift - warp_mean)};
+    reduce.within_warp(apart, Sum());
+    const int warps = reduce.warps();
+    if (warps <= 1) return {warp_mean, apart[0] / n};
+
+    float* const set = reduce.next_set();
+    if (threadIdx.x % kWarp == 0) {
+      float* const slot = set + threadIdx.x / kWarp;
+      slot[0] = of_warp[0];
+      slot[warps] = of_warp[1];
+      slot[2 * warps] = apart[0];
+    }
+    reduce.wait();
+    Result all{0.0F, 0.0F};
+    for (int w = 0; w < warps; ++w) all.mean += set[warps + w];
+    all.mean /= n;
+    for (int w = 0; w < warps; ++w) {
+      const float mean_of_w = set[warps + w] / fmaxf(set[w], 1.0F);
+      all.variance += set[2 * warps + w] + spread(set[w], mean_of_w - all.mean);
+    }
+    all.variance /= n;
+    return all;
+  }
+
+ private:
+  __device__ __forceinline__ static float spread(float count, float distance) {
+    return count * distance * distance;
+  }
+};
+
 /// The same for rows that fit registers, lie at one distance, and are of one type.
 template <class T, int N>
 __global__ void __launch_bounds__(1024) forward_held(const LayerNormForward p) {
   extern __shared__ float shared[];
+  RowReduction<> reduce(shared);
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
   const auto n = static_cast<float>(p.cols);
   for (std::int64_t first = blockIdx.x * static_cast<std::int64_t>(blockDim.y);
@@ -82,23 +140,16 @@ __global__ void __launch_bounds__(1024) forward_held(const LayerNormForward p) {
     const int cols = row < p.rows.count ? static_cast<int>(p.cols) : 0;
     HeldRow<T, N> x;
     x.load(row_at<const T>(p.x, row), cols);
-    float total = 0.0F;
-#pragma unroll
-    for (int k = 0; k < kHeldVectors; ++k) {
-      float v[N];
-      x.get(k, v);
-#pragma unroll
-      for (int i = 0; i < N; ++i) total += v[i];
-    }
-    const float mean = reduce_row(total, blockDim.x, shared, Sum()) / n;
-    float squares = 0.0F;
+    Moments moments;
     x.visit(cols, [&](int k, int) {
       float v[N];
       x.get(k, v);
+      if (k == 0) moments.pivot = v[0];
 #pragma unroll
-      for (int i = 0; i < N; ++i) squares += (v[i] - mean) * (v[i] - mean);
+      for (int i = 0; i < N; ++i) moments.add(v[i]);
+      moments.count += N;
     });
-    const float variance = reduce_row(squares, blockDim.x, shared, Sum()) / n;
+    const auto [mean, variance] = moments.over_row(reduce, n);
     const float rstd = rsqrtf(variance + p.eps);
     if (threadIdx.x == 0 && cols > 0) {
       if (p.mean) *row_at<float>(p.mean, row) = mean;
@@ -122,6 +173,7 @@ __global__ void __launch_bounds__(1024) forward_held(const LayerNormForward p) {
 template <class T, int N>
 __global__ void backward_dx(const LayerNormBackward p) {
   extern __shared__ float shared[];
+  RowReduction<> reduce(shared);
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
   const auto n = static_cast<float>(p.cols);
   for (std::int64_t first = blockIdx.x * static_cast<std::int64_t>(blockDim.y);
@@ -150,8 +202,8 @@ __global__ void backward_dx(const LayerNormBackward p) {
         sum_g_xhat += product * ((x[i] - mean) * rstd);
       }
     }
-    const float mean_g = reduce_row(sum_g, blockDim.x, shared, Sum()) / n;
-    const float mean_g_xhat = reduce_row(sum_g_xhat, blockDim.x, shared, Sum()) / n;
+    const float mean_g = reduce(sum_g, Sum()) / n;
+    const float mean_g_xhat = reduce(sum_g_xhat, Sum()) / n;
     if (!active) continue;
 
     const std::int64_t dx_at = p.dx.offset(p.rows, row);

@@ -50,8 +50,9 @@ struct Moments {
 template <class T, int N>
 __global__ void __launch_bounds__(1024) forward(const LogProbForward p) {
   extern __shared__ float shared[];
+  RowReduction<> reduce(shared);
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
-  // Every thread of a block makes the same number of turns: reduce_row needs them all.
+  // Every thread of a block makes the same number of turns: reductions need them all.
   for (std::int64_t first = blockIdx.x * static_cast<std::int64_t>(blockDim.y);
        first < p.rows.count; first += step) {
     const std::int64_t row = first + threadIdx.y;
@@ -73,17 +74,15 @@ __global__ void __launch_bounds__(1024) forward(const LogProbForward p) {
         if (x[i] > at_label[0] || (x[i] == at_label[0] && col + i < label.value)) beaten = 1.0F;
       }
     });
-    moments.shift_to(reduce_row(moments.largest, blockDim.x, shared, Max()));
-    const float sum = reduce_row(moments.sum, blockDim.x, shared, Sum());
+    moments.shift_to(reduce(moments.largest, Max()));
+    const float sum = reduce(moments.sum, Sum());
     const float log_sum = logf(sum);
     float entropy = 0.0F;
     float log_sum_sq = 0.0F;
-    if (p.entropy)
-      entropy = log_sum - reduce_row(moments.weighted, blockDim.x, shared, Sum()) / sum;
-    if (p.log_sum_sq_probs)
-      log_sum_sq = logf(reduce_row(moments.squares, blockDim.x, shared, Sum())) - 2.0F * log_sum;
-    if (p.mean_logit) total = reduce_row(total, blockDim.x, shared, Sum());
-    if (p.is_top1) beaten = reduce_row(beaten, blockDim.x, shared, Max());
+    if (p.entropy) entropy = log_sum - reduce(moments.weighted, Sum()) / sum;
+    if (p.log_sum_sq_probs) log_sum_sq = logf(reduce(moments.squares, Sum())) - 2.0F * log_sum;
+    if (p.mean_logit) total = reduce(total, Sum());
+    if (p.is_top1) beaten = reduce(beaten, Max());
     if (!active || threadIdx.x > 0) continue;
     const auto put = [&](const RowView& view, float v) {
       if (view) at_row(view, p.rows, row) = label.counts ? v : 0.0F;

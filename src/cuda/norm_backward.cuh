@@ -47,7 +47,8 @@ struct NormBackward {
   int cols = 0;
   RowStream x;
   RowStream dy;
-  RowStream dsum;  // added to dx, or absent
+  RowStream dsum;  // added to dx, of a norm that does not centre
+  bool has_dsum = false;
   RowStream dx;    // or absent
   RowStream mean;  // float32, of a norm that centres
   RowStream rstd;  // float32
@@ -56,52 +57,6 @@ struct NormBackward {
   bool round_before_weight = false;
   float* dweight = nullptr;  // [blocks, cols]: sums over the rows of a block, or null
   float* dbias = nullptr;    // likewise
-};
-
-/// Sums over the threads of one row, which share threadIdx.y; rows of a block wait for themselves
-/// alone. `slots` holds 4 floats for every warp of the row.
-class RowSums {
- public:
-  __device__ __forceinline__ explicit RowSums(float* slots)
-      : width_(static_cast<int>(blockDim.x)), warps_(width_ / kWarp) {
-    slots_ = slots + threadIdx.y * 4 * max(warps_, 1);
-  }
-
-  /// All threads of the block must call equally often.
-  template <int kSums>
-  __device__ __forceinline__ void operator()(float (&v)[kSums]) {
-    static_assert(kSums <= 2);
-    if (width_ < kWarp) {
-      for (int lane = width_ / 2; lane > 0; lane /= 2)
-        for (float& sum : v) sum += __shfl_xor_sync(0xFFFFFFFF, sum, lane);
-      return;
-    }
-#pragma unroll
-    for (int lane = kWarp / 2; lane > 0; lane /= 2)
-#pragma unroll
-      for (int i = 0; i < kSums; ++i) v[i] += __shfl_xor_sync(0xFFFFFFFF, v[i], lane);
-    if (warps_ <= 1) return;
-    // Two sets of slots in turn: the last sums may still be read while these are written.
-    float* set = slots_ + turn_ * 2 * warps_;
-    turn_ ^= 1;
-    const int warp = static_cast<int>(threadIdx.x) / kWarp;
-    if (threadIdx.x % kWarp == 0)
-#pragma unroll
-      for (int i = 0; i < kSums; ++i) set[i * warps_ + warp] = v[i];
-    asm volatile("bar.sync %0, %1;" ::"r"(1 + static_cast<int>(threadIdx.y)), "r"(width_)
-                 : "memory");
-#pragma unroll
-    for (int i = 0; i < kSums; ++i) {
-      v[i] = 0.0F;
-      for (int w = 0; w < warps_; ++w) v[i] += set[i * warps_ + w];
-    }
-  }
-
- private:
-  float* slots_;
-  int width_;
-  int warps_;
-  int turn_ = 0;
 };
 
 /// weight + weight_offset as float32 in shared memory, the vectors of N cut into pieces of 16 bytes
@@ -145,16 +100,17 @@ class SharedScale {
   int cols_;
 };
 
-template <class T, int N, bool kCentred>
+/// kStreams: x and dy, and with 3 of them dsum.
+template <class T, int N, bool kCentred, int kStreams>
 __global__ void __launch_bounds__(kPersistentThreads, 1)
     norm_backward(const NormBackward p, const int stages) {
   extern __shared__ float shared[];
   const auto warps = static_cast<int>(max(1U, blockDim.x / kWarp) * blockDim.y);
-  RowSums sums(shared);
-  const SharedScale<N> scale(shared + 4 * warps, p.weight, p.weight ? p.weight_offset : 0.0F,
-                             p.cols);
-  float* const pipeline_memory = shared + 4 * warps + p.cols;
-  RowPipeline<T, N, 2> pipeline(pipeline_memory, stages);
+  RowReduction<true> reduce(shared);
+  const SharedScale<N> scale(shared + RowReduction<>::kFloats * warps, p.weight,
+                             p.weight ? p.weight_offset : 0.0F, p.cols);
+  float* const pipeline_memory = shared + RowReduction<>::kFloats * warps + p.cols;
+  RowPipeline<T, N, kStreams> pipeline(pipeline_memory, stages);
 
   const int first = HeldRow<T, N>::column(0);
   const auto column_step = static_cast<int>(blockDim.x) * N;
@@ -165,11 +121,13 @@ __global__ void __launch_bounds__(kPersistentThreads, 1)
     if (ahead < p.rows) {
       const T* x = p.x.row<const T>(ahead) + first;
       const T* dy = p.dy.row<const T>(ahead) + first;
+      const T* dsum = kStreams == 3 ? p.dsum.row<const T>(ahead) + first : nullptr;
 #pragma unroll
       for (int k = 0; k < kHeldVectors; ++k) {
         if (first + k * column_step >= p.cols) break;
         pipeline.fetch(stage, 0, k, x + k * column_step);
         pipeline.fetch(stage, 1, k, dy + k * column_step);
+        if constexpr (kStreams == 3) pipeline.fetch(stage, 2, k, dsum + k * column_step);
       }
     }
     pipeline.commit();
@@ -232,21 +190,20 @@ __global__ void __launch_bounds__(kPersistentThreads, 1)
       for (int i = 0; i < N; ++i) dweight[k][i] += g[i] * xhat[i];
     });
     if (p.dx) {
-      sums(dots);
+      reduce(dots, Sum());
       const float mean_dot = dots[0] * per_column;
       float mean_scaled = 0.0F;
       if constexpr (kCentred) mean_scaled = dots[1] * per_column;
       T* dx = p.dx.row<T>(row);
-      const T* dsum = p.dsum.row<const T>(row);
-      visit([&](int, int col, auto& xhat, const auto&, const auto& scaled) {
+      visit([&](int k, int col, auto& xhat, const auto&, const auto& scaled) {
 #pragma unroll
         for (int i = 0; i < N; ++i) {
           const float g = kCentred ? scaled[i] - mean_scaled : scaled[i];
           xhat[i] = rstd * (g - xhat[i] * mean_dot);
         }
-        if (p.dsum) {
+        if constexpr (kStreams == 3) {
           float d[N];
-          load(dsum + col, d);
+          pipeline.get(stage, 2, k, d);
 #pragma unroll
           for (int i = 0; i < N; ++i) xhat[i] += d[i];
         }
@@ -274,8 +231,9 @@ bool launch_norm_backward(const Context& ctx, const RowSpace& rows, std::int64_t
                           NormBackward p, std::initializer_list<const RowView*> views,
                           float* partials, const RowView& dweight, const RowView& dbias) {
   const int device = ctx.device.index;
-  const PersistentLaunch launch = choose_persistent_launch(
-      rows.count, cols, N, multiprocessors(device), shared_memory_per_block(device));
+  const PersistentLaunch launch =
+      choose_persistent_launch(rows.count, cols, N, p.has_dsum ? 3 : 2, multiprocessors(device),
+                               shared_memory_per_block(device));
   for (const RowView* view : views)
     if (*view && (view->dtype != dtype_of<T> || !RowStream::fits(*view))) return false;
   // Twice as far as the last row: rows that are asked for ahead are counted past it.
@@ -283,7 +241,9 @@ bool launch_norm_backward(const Context& ctx, const RowSpace& rows, std::int64_t
     return false;
   p.rows = static_cast<int>(rows.count);
   p.cols = static_cast<int>(cols);
-  const auto kernel = norm_backward<T, N, kCentred>;
+  auto kernel = norm_backward<T, N, kCentred, 2>;
+  if constexpr (!kCentred)
+    if (p.has_dsum) kernel = norm_backward<T, N, kCentred, 3>;
   allow_shared_memory(kernel, launch.shared_bytes);
   if (dweight) p.dweight = partials;
   if (dbias) p.dbias = partials + (dweight ? launch.blocks * p.cols : 0);
@@ -299,9 +259,11 @@ bool launch_norm_backward(const Context& ctx, const RowSpace& rows, std::int64_t
 inline std::int64_t norm_backward_partials(std::int64_t rows, std::int64_t cols, int device) {
   std::int64_t blocks = 0;
   for (const int width : {4, 8})
-    blocks = std::max(blocks, choose_persistent_launch(rows, cols, width, multiprocessors(device),
-                                                       shared_memory_per_block(device))
-                                  .blocks);
+    for (const int streams : {2, 3})
+      blocks = std::max(
+          blocks, choose_persistent_launch(rows, cols, width, streams, multiprocessors(device),
+                                           shared_memory_per_block(device))
+                      .blocks);
   return blocks * cols;
 }
 

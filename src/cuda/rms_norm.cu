@@ -25,8 +25,9 @@ __device__ __forceinline__ void load_scale(const RowView& weight, float offset, 
 template <class T, int N>
 __global__ void forward(const RmsNormForward p) {
   extern __shared__ float shared[];
+  RowReduction<> reduce(shared);
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
-  // Every thread of a block makes the same number of turns: reduce_row needs them all.
+  // Every thread of a block makes the same number of turns: reductions need them all.
   for (std::int64_t first = blockIdx.x * static_cast<std::int64_t>(blockDim.y);
        first < p.rows.count; first += step) {
     const std::int64_t row = first + threadIdx.y;
@@ -51,7 +52,7 @@ __global__ void forward(const RmsNormForward p) {
 #pragma unroll
       for (int i = 0; i < N; ++i) squares += x[i] * x[i];
     }
-    squares = reduce_row(squares, blockDim.x, shared, Sum());
+    squares = reduce(squares, Sum());
     const float rstd = 1.0F / sqrtf(squares / static_cast<float>(p.cols) + p.eps);
     if (p.rstd && active && threadIdx.x == 0)
       static_cast<float*>(p.rstd.data)[p.rstd.offset(p.rows, row)] = rstd;
@@ -79,6 +80,8 @@ __global__ void forward(const RmsNormForward p) {
 template <class T, int N>
 __global__ void __launch_bounds__(1024) forward_held(const RmsNormForward p) {
   extern __shared__ float shared[];
+  RowReduction<> reduce(shared);
+  const bool same = p.weight && p.weight.dtype == dtype_of<T>;  // as x, and vectorisable
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
   for (std::int64_t first = blockIdx.x * static_cast<std::int64_t>(blockDim.y);
        first < p.rows.count; first += step) {
@@ -101,6 +104,8 @@ __global__ void __launch_bounds__(1024) forward_held(const RmsNormForward p) {
         x.held[k].store(sum + col);
       });
     }
+    HeldRow<T, N> weight;  // asked for before the threads wait for each other
+    if (same) weight.load(static_cast<const T*>(p.weight.data), cols);
     float squares = 0.0F;
 #pragma unroll
     for (int k = 0; k < kHeldVectors; ++k) {
@@ -109,7 +114,7 @@ __global__ void __launch_bounds__(1024) forward_held(const RmsNormForward p) {
 #pragma unroll
       for (int i = 0; i < N; ++i) squares += v[i] * v[i];
     }
-    squares = reduce_row(squares, blockDim.x, shared, Sum());
+    squares = reduce(squares, Sum());
     const float rstd = rsqrtf(squares / static_cast<float>(p.cols) + p.eps);
     if (p.rstd && threadIdx.x == 0 && cols > 0) *row_at<float>(p.rstd, row) = rstd;
 
@@ -117,8 +122,14 @@ __global__ void __launch_bounds__(1024) forward_held(const RmsNormForward p) {
     x.visit(cols, [&](int k, int col) {
       float v[N];
       float w[N];
-      x.held[k].get(v);
-      load_scale(p.weight, p.weight_offset, col, w);
+      x.get(k, v);
+      if (same) {
+        weight.held[k].get(w);
+#pragma unroll
+        for (int i = 0; i < N; ++i) w[i] += p.weight_offset;
+      } else {
+        load_scale(p.weight, p.weight_offset, col, w);
+      }
 #pragma unroll
       for (int i = 0; i < N; ++i) v[i] *= rstd;
       if (p.round_before_weight) round_as<T>(v);
@@ -132,6 +143,7 @@ __global__ void __launch_bounds__(1024) forward_held(const RmsNormForward p) {
 template <class T, int N>
 __global__ void backward_dx(const RmsNormBackward p) {
   extern __shared__ float shared[];
+  RowReduction<> reduce(shared);
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
   for (std::int64_t first = blockIdx.x * static_cast<std::int64_t>(blockDim.y);
        first < p.rows.count; first += step) {
@@ -152,7 +164,7 @@ __global__ void backward_dx(const RmsNormBackward p) {
 #pragma unroll
       for (int i = 0; i < N; ++i) dot += g[i] * w[i] * x[i];
     }
-    dot = reduce_row(dot, blockDim.x, shared, Sum());
+    dot = reduce(dot, Sum());
     if (!active) continue;
 
     const float rstd = static_cast<const float*>(p.rstd.data)[p.rstd.offset(p.rows, row)];
@@ -223,6 +235,7 @@ bool launch_held(const Context& ctx, const RmsNormBackward& p) {
   norm.x = p.x;
   norm.dy = p.dy;
   norm.dsum = p.dsum;
+  norm.has_dsum = static_cast<bool>(p.dsum);
   norm.dx = p.dx;
   norm.rstd = p.rstd;
   norm.weight = p.weight;

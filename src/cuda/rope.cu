@@ -1,5 +1,8 @@
 #include "kernels/rope.h"
 
+#include <algorithm>
+#include <type_traits>
+
 #include "cuda/config/rope.h"
 #include "cuda/device.h"
 #include "cuda/dispatch.cuh"
@@ -11,14 +14,14 @@ namespace {
 
 /// Where N pairs lie in a row: two vectors, of either half or side by side.
 struct PairVectors {
-  std::int64_t a;
-  std::int64_t b;
+  int a;
+  int b;
 };
 
 template <int N>
-__device__ __forceinline__ PairVectors pair_vectors(const Rope& p, std::int64_t pair) {
+__device__ __forceinline__ PairVectors pair_vectors(const Rope& p, int pair) {
   if (p.interleaved) return {2 * pair, 2 * pair + N};
-  return {pair, pair + p.pairs};
+  return {pair, pair + static_cast<int>(p.pairs)};
 }
 
 /// Two vectors of neighbours (a0 b0 a1 b1 ..) from and to one of the a's and one of the b's.
@@ -52,23 +55,45 @@ __device__ __forceinline__ void interleave(float (&a)[N], float (&b)[N]) {
   }
 }
 
-/// cos or sin of N pairs, for the first and the second feature of each.
-template <int N>
-__device__ __forceinline__ void load_angles(const Rope& p, const RowView& table, std::int64_t b,
-                                            std::int64_t position, std::int64_t pair,
-                                            float (&first)[N], float (&second)[N]) {
-  const std::int64_t row = b * table.strides[0] + position * table.strides[1];
-  if (p.per_pair) {
-    load(table, row + pair * table.col_stride, first);
-#pragma unroll
-    for (int i = 0; i < N; ++i) second[i] = first[i];
-    return;
+/// cos or sin of N pairs, for the first and the second feature of each, as they lie in the table.
+/// A: the table's type, or float for what is converted when it is read.
+template <class A, int N, bool kInterleaved>
+struct Angles {
+  Vector<A, N> a;
+  Vector<A, N> b;
+
+  __device__ __forceinline__ void load(const Rope& p, const RowView& table, std::int64_t row_at,
+                                       int pair) {
+    if (p.per_pair) {
+      read(table, row_at + pair * table.col_stride, a);
+      b = a;
+      return;
+    }
+    const PairVectors at = pair_vectors<N>(p, pair);
+    read(table, row_at + at.a * table.col_stride, a);
+    read(table, row_at + at.b * table.col_stride, b);
   }
-  const PairVectors at = pair_vectors<N>(p, pair);
-  load(table, row + at.a * table.col_stride, first);
-  load(table, row + at.b * table.col_stride, second);
-  if (p.interleaved) separate(first, second);
-}
+
+  __device__ __forceinline__ void get(const Rope& p, float (&first)[N], float (&second)[N]) {
+    a.keep_packed();
+    b.keep_packed();
+    a.get(first);
+    b.get(second);
+    if (kInterleaved && !p.per_pair) separate(first, second);
+  }
+
+ private:
+  __device__ __forceinline__ static void read(const RowView& table, std::int64_t at,
+                                              Vector<A, N>& out) {
+    if constexpr (std::is_same_v<A, float>) {
+      float values[N];
+      tigon::cuda::load(table, at, values);
+      out.set(values);
+    } else {
+      out.load(static_cast<const A*>(table.data) + at);
+    }
+  }
+};
 
 __device__ __forceinline__ std::int64_t position_of(const Rope& p, std::int64_t b, std::int64_t t) {
   const RowView& ids = p.position_ids;
@@ -82,93 +107,132 @@ __device__ __forceinline__ void fill(float (&v)[N], float value) {
   for (int i = 0; i < N; ++i) v[i] = value;
 }
 
-/// Calls body(x view, offset in x, y view, offset in y) for the heads of q, then k, that this
-/// thread has of a token.
-template <class Body>
-__device__ __forceinline__ void for_each_head(const Rope& p, std::int64_t b, std::int64_t t,
-                                              Body body) {
-  for (std::int64_t i = threadIdx.y; i < p.q.count + p.k.count; i += blockDim.y) {
-    const RopeHeads& heads = i < p.q.count ? p.q : p.k;
-    const std::int64_t h = i < p.q.count ? i : i - p.q.count;
-    const auto at = [&](const RowView& v) {
-      return b * v.strides[0] + t * v.strides[1] + h * v.strides[2];
-    };
-    body(heads.x, at(heads.x), heads.y, at(heads.y));
-  }
-}
-
+/// The heads of one token that a thread turns: every `step`-th of q or of k.
 template <class T, int N>
-__device__ __forceinline__ void rotate_pairs(const Rope& p, std::int64_t b, std::int64_t t,
-                                             std::int64_t position, bool valid, std::int64_t pair) {
-  float cos_a[N];
-  float cos_b[N];
-  float sin_a[N];
-  float sin_b[N];
-  if (valid) {
-    load_angles(p, p.cos, b, position, pair, cos_a, cos_b);
-    load_angles(p, p.sin, b, position, pair, sin_a, sin_b);
-  } else {
-    fill(cos_a, NAN);
-    fill(cos_b, NAN);
-    fill(sin_a, NAN);
-    fill(sin_b, NAN);
+struct TokenHeads {
+  const T* x;  // of the first one
+  T* y;
+  std::int64_t x_step;
+  std::int64_t y_step;
+  int x_col;
+  int y_col;
+  int count;
+
+  __device__ __forceinline__ TokenHeads(const RopeHeads& heads, std::int64_t b, std::int64_t t,
+                                        int first, int step) {
+    const auto at = [&](const RowView& v) {
+      return b * v.strides[0] + t * v.strides[1] + first * v.strides[2];
+    };
+    x = static_cast<const T*>(heads.x.data) + at(heads.x);
+    y = static_cast<T*>(heads.y.data) + at(heads.y);
+    x_step = step * heads.x.strides[2];
+    y_step = step * heads.y.strides[2];
+    x_col = N > 1 ? 1 : static_cast<int>(heads.x.col_stride);
+    y_col = N > 1 ? 1 : static_cast<int>(heads.y.col_stride);
+    count = (static_cast<int>(heads.count) - first + step - 1) / step;
   }
-  if (p.transposed) {  // the other feature's sine, and its negative
+};
+
+/// Changes kMany vectors, at these features, of all heads: turn(values). kRopeInFlight heads are
+/// in flight; meanwhile() is called once, behind the first loads.
+template <class T, int N, int kMany, class Meanwhile, class Turn>
+__device__ __forceinline__ void turn_heads(const TokenHeads<T, N>& heads, const int (&at)[kMany],
+                                           Meanwhile meanwhile, Turn turn) {
+  const T* x = heads.x;
+  T* y = heads.y;
+#pragma unroll 1
+  for (int done = 0; done < heads.count; done += kRopeInFlight) {
+    Vector<T, N> held[kRopeInFlight][kMany];
 #pragma unroll
-    for (int i = 0; i < N; ++i) {
-      const float other = -sin_b[i];
-      sin_b[i] = -sin_a[i];
-      sin_a[i] = other;
+    for (int h = 0; h < kRopeInFlight; ++h) {
+      if (done + h >= heads.count) break;
+#pragma unroll
+      for (int i = 0; i < kMany; ++i) held[h][i].load(x + at[i] * heads.x_col);
+      x += heads.x_step;
+    }
+    if (done == 0) meanwhile();
+#pragma unroll
+    for (int h = 0; h < kRopeInFlight; ++h) {
+      if (done + h >= heads.count) break;
+      float values[kMany][N];
+#pragma unroll
+      for (int i = 0; i < kMany; ++i) held[h][i].get(values[i]);
+      turn(values);
+#pragma unroll
+      for (int i = 0; i < kMany; ++i) store(y + at[i] * heads.y_col, values[i]);
+      y += heads.y_step;
     }
   }
+}
+
+template <class T, class A, bool kInterleaved, int N>
+__device__ __forceinline__ void rotate_pairs(const Rope& p, const TokenHeads<T, N>& heads,
+                                             std::int64_t b, std::int64_t position, bool valid,
+                                             int pair) {
+  Angles<A, N, kInterleaved> cos{};
+  Angles<A, N, kInterleaved> sin{};
+  const auto load_angles = [&] {
+    if (!valid) return;
+    cos.load(p, p.cos, b * p.cos.strides[0] + position * p.cos.strides[1], pair);
+    sin.load(p, p.sin, b * p.sin.strides[0] + position * p.sin.strides[1], pair);
+  };
   const PairVectors at = pair_vectors<N>(p, pair);
-  for_each_head(p, b, t,
-                [&](const RowView& x, std::int64_t x_at, const RowView& y, std::int64_t y_at) {
-                  float u[N];
-                  float v[N];
-                  load_as<T>(x, x_at + at.a * x.col_stride, u);
-                  load_as<T>(x, x_at + at.b * x.col_stride, v);
-                  if (p.interleaved) separate(u, v);
+  turn_heads<T, N>(heads, {at.a, at.b}, load_angles, [&](auto& values) {
+    auto& u = values[0];
+    auto& v = values[1];
+    float cos_u[N];
+    float cos_v[N];
+    float sin_u[N];
+    float sin_v[N];
+    cos.get(p, cos_u, cos_v);
+    sin.get(p, sin_u, sin_v);
+    if constexpr (kInterleaved) separate(u, v);
 #pragma unroll
-                  for (int i = 0; i < N; ++i) {  // fused products by name: the same bits at every N
-                    const float a = fmaf(-v[i], sin_a[i], u[i] * cos_a[i]);
-                    v[i] = fmaf(u[i], sin_b[i], v[i] * cos_b[i]);
-                    u[i] = a;
-                  }
-                  if (p.interleaved) interleave(u, v);
-                  store_as<T>(y, y_at + at.a * y.col_stride, u);
-                  store_as<T>(y, y_at + at.b * y.col_stride, v);
-                });
+    for (int i = 0; i < N; ++i) {  // fused products by name: the same bits at every N
+      const float from_v = p.transposed ? sin_v[i] : -sin_u[i];
+      const float from_u = p.transposed ? -sin_u[i] : sin_v[i];
+      const float turned = fmaf(v[i], from_v, u[i] * cos_u[i]);
+      v[i] = fmaf(u[i], from_u, v[i] * cos_v[i]);
+      u[i] = turned;
+    }
+    if constexpr (kInterleaved) interleave(u, v);
+    if (!valid) {
+      fill(u, NAN);
+      fill(v, NAN);
+    }
+  });
 }
 
-template <class T, int N>
-__device__ __forceinline__ void copy_features(const Rope& p, std::int64_t b, std::int64_t t,
-                                              bool valid, std::int64_t feature) {
-  for_each_head(p, b, t,
-                [&](const RowView& x, std::int64_t x_at, const RowView& y, std::int64_t y_at) {
-                  float u[N];
-                  load_as<T>(x, x_at + feature * x.col_stride, u);
-                  if (!valid) fill(u, NAN);
-                  store_as<T>(y, y_at + feature * y.col_stride, u);
-                });
-}
-
-template <class T, int N>
-__global__ void rotate(const Rope p) {
-  const std::int64_t rotated = p.pairs / N;
-  const std::int64_t slots = rotated + (p.head_dim - 2 * p.pairs) / N;
+/// Threads of a token: those with threadIdx.y < q_rows turn heads of q, the others k's.
+/// kInterleaved: vectors hold whole pairs, one feature beside the other.
+template <class T, class A, int N, bool kInterleaved>
+__global__ void __launch_bounds__(kRopeThreads, 2) rotate(const Rope p, const int q_rows) {
+  const auto rotated = static_cast<int>(p.pairs / N);
+  const int slots = rotated + static_cast<int>((p.head_dim - 2 * p.pairs) / N);
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.z;
-  for (std::int64_t token = static_cast<std::int64_t>(blockIdx.x) * blockDim.z + threadIdx.z;
-       token < p.batch * p.tokens; token += step) {
-    const std::int64_t b = token / p.tokens;
-    const std::int64_t t = token - b * p.tokens;
-    const std::int64_t position = position_of(p, b, t);
-    const bool valid = position >= 0 && position < p.positions;
-    for (std::int64_t slot = threadIdx.x; slot < slots; slot += blockDim.x) {
-      if (slot < rotated)
-        rotate_pairs<T, N>(p, b, t, position, valid, slot * N);
-      else
-        copy_features<T, N>(p, b, t, valid, 2 * p.pairs + (slot - rotated) * N);
+  const auto row = static_cast<int>(threadIdx.y);
+  const bool is_q = row < q_rows;
+  const RopeHeads& side = is_q ? p.q : p.k;
+  for (std::int64_t b = blockIdx.y; b < p.batch; b += gridDim.y) {
+    for (std::int64_t t = static_cast<std::int64_t>(blockIdx.x) * blockDim.z + threadIdx.z;
+         t < p.tokens; t += step) {
+      const std::int64_t position = position_of(p, b, t);
+      const bool valid = position >= 0 && position < p.positions;
+      const TokenHeads<T, N> heads(side, b, t, is_q ? row : row - q_rows,
+                                   is_q ? q_rows : static_cast<int>(blockDim.y) - q_rows);
+      for (auto slot = static_cast<int>(threadIdx.x); slot < slots;
+           slot += static_cast<int>(blockDim.x)) {
+        if (slot < rotated) {
+          rotate_pairs<T, A, kInterleaved>(p, heads, b, position, valid, slot * N);
+          continue;
+        }
+        const auto copied = static_cast<int>(2 * p.pairs) + (slot - rotated) * N;
+        turn_heads<T, N>(
+            heads, {copied}, [] {},
+            [&](auto& values) {
+              if (!valid) fill(values[0], NAN);
+            });
+      }
     }
   }
 }
@@ -184,13 +248,21 @@ bool vectorised(const Rope& p) {
 }
 
 void launch_rope(const Context& ctx, const Rope& p) {
-  const std::int64_t tokens = p.batch * p.tokens;
-  const std::int64_t heads = p.q.count + p.k.count;
-  if (tokens == 0 || heads == 0 || p.head_dim == 0) return;
+  if (p.batch == 0 || p.tokens == 0 || p.q.count + p.k.count == 0 || p.head_dim == 0) return;
   dispatch(p.q.x.dtype, vectorised(p), [&]<class T, int N>() {
-    const RopeLaunch launch = choose_rope_launch(tokens, heads, (p.head_dim - p.pairs) / N);
-    rotate<T, N><<<launch.blocks, dim3(launch.slots, launch.heads, launch.tokens), 0,
-                   static_cast<cudaStream_t>(ctx.stream)>>>(p);
+    const RopeLaunch launch =
+        choose_rope_launch(p.tokens, p.q.count, p.k.count, (p.head_dim - p.pairs) / N);
+    const dim3 blocks(launch.blocks, static_cast<unsigned>(std::min<std::int64_t>(p.batch, 65535)));
+    auto kernel = rotate<T, float, N, false>;
+    if constexpr (N > 1) {
+      const bool same = p.cos.dtype == dtype_of<T>;
+      if (p.interleaved)
+        kernel = same ? rotate<T, T, N, true> : rotate<T, float, N, true>;
+      else if (same)
+        kernel = rotate<T, T, N, false>;
+    }
+    kernel<<<blocks, dim3(launch.slots, launch.q_rows + launch.k_rows, launch.tokens), 0,
+             static_cast<cudaStream_t>(ctx.stream)>>>(p, launch.q_rows);
   });
   check(cudaGetLastError(), p.transposed ? "rope_backward" : "rope_forward");
 }

@@ -34,8 +34,9 @@ struct OnlineSum {
 template <class T, int N>
 __global__ void forward(const SoftmaxForward p) {
   extern __shared__ float shared[];
+  RowReduction<> reduce(shared);
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
-  // Every thread of a block makes the same number of turns: reduce_row needs them all.
+  // Every thread of a block makes the same number of turns: reductions need them all.
   for (std::int64_t first = blockIdx.x * static_cast<std::int64_t>(blockDim.y);
        first < p.rows.count; first += step) {
     const std::int64_t row = first + threadIdx.y;
@@ -49,9 +50,9 @@ __global__ void forward(const SoftmaxForward p) {
       load_as<T>(p.x, x_at + col * p.x.col_stride, x);
       online.add(x);
     }
-    const float max = reduce_row(online.max, blockDim.x, shared, Max());
+    const float max = reduce(online.max, Max());
     const float part = online.sum * expf(online.max - OnlineSum::base(max));
-    const float scale = 1.0F / reduce_row(part, blockDim.x, shared, Sum());
+    const float scale = 1.0F / reduce(part, Sum());
 
     // Second read: each thread reads what it read before, from L1 or L2. Here a row of -inf alone
     // becomes NaN, by exp(-inf - -inf).
@@ -76,6 +77,7 @@ __device__ __forceinline__ float exponential(float v) {
 template <class T, int N>
 __global__ void __launch_bounds__(1024) forward_held(const SoftmaxForward p) {
   extern __shared__ float shared[];
+  RowReduction<> reduce(shared);
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
   for (std::int64_t first = blockIdx.x * static_cast<std::int64_t>(blockDim.y);
        first < p.rows.count; first += step) {
@@ -86,7 +88,7 @@ __global__ void __launch_bounds__(1024) forward_held(const SoftmaxForward p) {
     float max = x.held[0].max();
 #pragma unroll
     for (int k = 1; k < kHeldVectors; ++k) max = fmaxf(max, x.held[k].max());
-    max = reduce_row(max, blockDim.x, shared, Max());
+    max = reduce(max, Max());
 
     float e[kHeldVectors][N];
     float sum = 0.0F;
@@ -99,7 +101,7 @@ __global__ void __launch_bounds__(1024) forward_held(const SoftmaxForward p) {
         sum += e[k][i];
       }
     }
-    const float scale = 1.0F / reduce_row(sum, blockDim.x, shared, Sum());
+    const float scale = 1.0F / reduce(sum, Sum());
     T* y = row_at<T>(p.y, row);
     x.visit(cols, [&](int k, int col) {
 #pragma unroll
@@ -112,6 +114,7 @@ __global__ void __launch_bounds__(1024) forward_held(const SoftmaxForward p) {
 template <class T, int N>
 __global__ void backward(const SoftmaxBackward p) {
   extern __shared__ float shared[];
+  RowReduction<> reduce(shared);
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
   for (std::int64_t first = blockIdx.x * static_cast<std::int64_t>(blockDim.y);
        first < p.rows.count; first += step) {
@@ -130,7 +133,7 @@ __global__ void backward(const SoftmaxBackward p) {
 #pragma unroll
       for (int i = 0; i < N; ++i) dot += g[i] * y[i];
     }
-    dot = reduce_row(dot, blockDim.x, shared, Sum());
+    dot = reduce(dot, Sum());
     const std::int64_t dx_at = active ? p.dx.offset(p.rows, row) : 0;
     for (std::int64_t col = threadIdx.x * N; col < cols; col += blockDim.x * N) {
       float y[N];
@@ -147,6 +150,7 @@ __global__ void backward(const SoftmaxBackward p) {
 template <class T, int N>
 __global__ void __launch_bounds__(1024) backward_held(const SoftmaxBackward p) {
   extern __shared__ float shared[];
+  RowReduction<> reduce(shared);
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
   for (std::int64_t first = blockIdx.x * static_cast<std::int64_t>(blockDim.y);
        first < p.rows.count; first += step) {
@@ -166,7 +170,7 @@ __global__ void __launch_bounds__(1024) backward_held(const SoftmaxBackward p) {
 #pragma unroll
       for (int i = 0; i < N; ++i) dot += g[i] * v[i];
     }
-    dot = reduce_row(dot, blockDim.x, shared, Sum());
+    dot = reduce(dot, Sum());
     T* dx = row_at<T>(p.dx, row);
     y.visit(cols, [&](int k, int col) {
       float v[N];

@@ -179,6 +179,7 @@ template <class T>
 struct Vector<T, 1> {
   T element;
 
+  __device__ __forceinline__ void keep_packed() const {}
   __device__ __forceinline__ void load(const T* p) { element = *p; }
   __device__ __forceinline__ void store(T* p) const { *p = element; }
   __device__ __forceinline__ void store_streaming(T* p) const { *p = element; }

@@ -43,6 +43,9 @@ TEST(GluLaunch, Choices) {
   // One packed token spreads over several multiprocessors.
   EXPECT_EQ(choose_glu_launch(1, 14336, 8),
             (GluLaunch{.threads_per_row = 256, .rows_per_block = 1, .tiles = 4, .groups = 1}));
+  // Many packed tokens: seven tiles of 256 vectors, none of them half empty.
+  EXPECT_EQ(choose_glu_launch(16384, 14336, 8),
+            (GluLaunch{.threads_per_row = 128, .rows_per_block = 2, .tiles = 7, .groups = 8192}));
   EXPECT_EQ(choose_glu_launch(65536, 128, 8),
             (GluLaunch{.threads_per_row = 8, .rows_per_block = 32, .tiles = 1, .groups = 2048}));
 }

@@ -13,18 +13,17 @@ constexpr RowLaunch choose_cross_entropy_launch(std::int64_t rows, std::int64_t 
   RowLaunch launch = choose_row_launch(rows, cols, width);
   if (launch.threads_per_row == 1024 && cols * element_bytes <= 128 * 1024) {
     launch.threads_per_row = 512;
-    launch.shared_floats = 512 / 32;
+    launch.shared_floats /= 2;
   }
   return launch;
 }
 
 /// How rows of a vocabulary are held on chip: `cluster` blocks of `threads` share one row, a thread
 /// has up to kLogitVectors vectors of it in registers. Several such blocks fit a multiprocessor, so
-/// that some load while others compute.
+/// that some exchange while others compute.
 struct HeldLogitsLaunch {
   int threads = 0;  // whole warps; 0: the row does not fit, or is too short to be worth it
   int cluster = 1;
-  std::int64_t blocks = 1;  // cluster per row
 
   friend bool operator==(const HeldLogitsLaunch&, const HeldLogitsLaunch&) = default;
 };
@@ -54,7 +53,6 @@ constexpr HeldLogitsLaunch choose_held_logits_launch(std::int64_t rows, std::int
   const std::int64_t part = (vectors + launch.cluster - 1) / launch.cluster;
   constexpr std::int64_t kWarpPart = 32 * kLogitVectors;
   launch.threads = static_cast<int>(32 * ((part + kWarpPart - 1) / kWarpPart));
-  launch.blocks = rows * launch.cluster;
   return launch;
 }
 

@@ -12,7 +12,7 @@ struct RowLaunch {
   int threads_per_row = 32;
   int rows_per_block = 4;
   std::int64_t blocks = 1;
-  int shared_floats = 0;  // what reduce_row needs
+  int shared_floats = 0;  // what RowReduction needs
 
   friend bool operator==(const RowLaunch&, const RowLaunch&) = default;
 };
@@ -33,7 +33,7 @@ constexpr RowLaunch choose_row_launch(std::int64_t rows, std::int64_t cols, int 
   launch.rows_per_block = std::max(1, 128 / launch.threads_per_row);
   launch.blocks = std::clamp<std::int64_t>(
       (rows + launch.rows_per_block - 1) / launch.rows_per_block, 1, 0x7FFFFFFF);
-  launch.shared_floats = launch.rows_per_block * std::max(1, launch.threads_per_row / 32);
+  launch.shared_floats = 6 * launch.rows_per_block * std::max(1, launch.threads_per_row / 32);
   return launch;
 }
 
@@ -47,8 +47,8 @@ constexpr bool fits_registers(std::int64_t cols, int width, int threads_per_row)
 }
 
 /// For kernels whose blocks stay and walk over the rows, with sums over rows in registers and rows
-/// on their way through shared memory, `stages` deep. Beside the rows, shared memory holds one
-/// float per column and four per warp.
+/// of `streams` tensors on their way through shared memory, `stages` deep. Beside the rows, shared
+/// memory holds one float per column and six per warp.
 struct PersistentLaunch {
   int threads_per_row = 32;
   int rows_per_block = 4;
@@ -63,9 +63,9 @@ inline constexpr int kPersistentThreads = 512;  // per multiprocessor: 128 regis
 inline constexpr int kMostStages = 3;
 
 /// One block of kPersistentThreads per multiprocessor, so that partial sums are few; smaller ones,
-/// as many as fit, where shared memory asks for it.
+/// as many as fit, where shared memory asks for it or rows are too few to fill these.
 constexpr PersistentLaunch choose_persistent_launch(std::int64_t rows, std::int64_t cols, int width,
-                                                    int multiprocessors,
+                                                    int streams, int multiprocessors,
                                                     std::size_t shared_memory) {
   const RowLaunch held = choose_held_launch(rows, cols, width);
   if (cols < 1 || held.threads_per_row > kPersistentThreads ||
@@ -73,13 +73,14 @@ constexpr PersistentLaunch choose_persistent_launch(std::int64_t rows, std::int6
     return {};
   PersistentLaunch launch;
   launch.threads_per_row = held.threads_per_row;
-  for (int threads = kPersistentThreads; threads >= std::max(held.threads_per_row, 128);
-       threads /= 2) {
+  const int least = std::max(held.threads_per_row, 128);
+  for (int threads = kPersistentThreads; threads >= least; threads /= 2) {
     launch.rows_per_block = threads / held.threads_per_row;
+    if (rows < std::int64_t{multiprocessors} * launch.rows_per_block && threads > least) continue;
     const std::size_t warps = std::max(threads / 32, launch.rows_per_block);
     for (launch.stages = kMostStages; launch.stages >= 2; --launch.stages) {
-      launch.shared_bytes = 4 * sizeof(float) * warps + sizeof(float) * cols +
-                            std::size_t{16} * launch.stages * 2 * kHeldVectors * threads;
+      launch.shared_bytes = 6 * sizeof(float) * warps + sizeof(float) * cols +
+                            std::size_t{16} * launch.stages * streams * kHeldVectors * threads;
       if (launch.shared_bytes > shared_memory) continue;
       constexpr std::size_t kReserved = 1024;  // by the driver, for every block
       const auto fit = static_cast<std::int64_t>((shared_memory + kReserved) /
