@@ -38,7 +38,7 @@ void check(const Context& ctx, const char* op, const Inputs& in, const Options& 
   if (in.class_weight) Checker(op, ctx).weight(in.class_weight, "class_weight", in.weight.size(0));
 }
 
-CrossEntropyRows rows_of(const LinearHead::Chunk& chunk, const Inputs& in,
+CrossEntropyRows rows_of(const LinearHead::Part& chunk, const Inputs& in,
                          const CrossEntropyOptions& o) {
   CrossEntropyRows p = cross_entropy_rows(o, in.weight.size(0), in.class_weight);
   p.rows = chunk.rows;
@@ -107,7 +107,7 @@ void linear_cross_entropy_forward(const Context& ctx, const Inputs& in, const Op
   // Before the gradients, which it divides.
   if (f.divisor && !in.num_items) launch(reducing, kForward, counting(sums, f.divisor));
 
-  f.head.for_each_chunk([&](const LinearHead::Chunk& chunk) {
+  f.head.for_each_chunk([&](const LinearHead::Part& chunk) {
     CrossEntropyForward p{.in = rows_of(chunk, in, o.loss),
                           .row_weight = column_view(f.token_weights, chunk.first),
                           .divisor = scalar(f.divisor),
@@ -153,7 +153,7 @@ void linear_cross_entropy_backward(const Context& ctx, const Tensor& dloss, cons
   b.head.select();
   b.head.gather(dloss, b.dloss);
   b.head.gather(lse, b.lse);
-  b.head.for_each_chunk([&](const LinearHead::Chunk& chunk) {
+  b.head.for_each_chunk([&](const LinearHead::Part& chunk) {
     const CrossEntropyBackward p{.in = rows_of(chunk, in, o.loss),
                                  .dloss = column_view(b.dloss, chunk.first),
                                  .lse = column_view(b.lse, chunk.first),

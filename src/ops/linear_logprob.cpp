@@ -86,7 +86,7 @@ void linear_logprob_forward(const Context& ctx, const Inputs& in, const Options&
     if (out.*r.tensor) check.vector(out.*r.tensor, r.name, DType::float32, row_count(in.x));
   Forward f(ctx, in, o, out);
   f.head.select();
-  f.head.for_each_chunk([&](const LinearHead::Chunk& chunk) {
+  f.head.for_each_chunk([&](const LinearHead::Part& chunk) {
     const auto part = [&](const Tensor& t) { return column_view(t, chunk.first); };
     const LogProbForward p{.rows = chunk.rows,
                            .cols = in.weight.size(0),
@@ -135,7 +135,7 @@ void linear_logprob_backward(const Context& ctx, const Upstream& up, const Input
     b.head.gather(*all[i], b.columns[i]);
     if (!*all[i]) b.columns[i] = {};
   }
-  b.head.for_each_chunk([&](const LinearHead::Chunk& chunk) {
+  b.head.for_each_chunk([&](const LinearHead::Part& chunk) {
     const auto part = [&](int i) { return column_view(b.columns[i], chunk.first); };
     const LogProbBackward p{.rows = chunk.rows,
                             .cols = in.weight.size(0),

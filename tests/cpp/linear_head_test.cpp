@@ -12,28 +12,80 @@ namespace {
 using test::Buffer;
 using test::for_each_target;
 
+constexpr DeviceType kCpu = DeviceType::cpu;
+constexpr DeviceType kCuda = DeviceType::cuda;
+
+HeadSizes frozen(std::int64_t rows, std::int64_t vocab, std::int64_t element_bytes,
+                 DeviceType device, bool low_memory = false) {
+  return {.rows = rows,
+          .hidden = 4096,
+          .vocab = vocab,
+          .element_bytes = element_bytes,
+          .device = device,
+          .sum_in_float32 = true,
+          .low_memory = low_memory};
+}
+
+HeadSizes trained(std::int64_t rows, std::int64_t hidden, std::int64_t vocab,
+                  bool low_memory = false, bool sum_in_float32 = true) {
+  return {.rows = rows,
+          .hidden = hidden,
+          .vocab = vocab,
+          .element_bytes = 2,
+          .device = kCuda,
+          .trained = true,
+          .sum_in_float32 = sum_in_float32,
+          .low_memory = low_memory};
+}
+
 TEST(ChunkRows, HoldLittleAndAreNeverTiny) {
-  for (const DeviceType device : {DeviceType::cpu, DeviceType::cuda}) {
-    const std::int64_t least = device == DeviceType::cuda ? 512 : 128;
-    const std::int64_t bytes = std::int64_t{device == DeviceType::cuda ? 512 : 96} << 20;
-    for (const std::int64_t rows : {std::int64_t{0}, std::int64_t{1}, std::int64_t{1} << 40}) {
-      for (const std::int64_t vocab : {1, 50257, 128256, 262144, 1 << 30}) {
-        const std::int64_t chosen = choose_chunk_rows(rows, vocab, 2, device);
-        EXPECT_GE(chosen, std::min(std::max<std::int64_t>(rows, 1), least));
-        EXPECT_LE(chosen, std::max<std::int64_t>(rows, 1));
-        EXPECT_TRUE(chosen <= least || chosen * vocab * 2 <= bytes);
+  for (const DeviceType device : {kCpu, kCuda}) {
+    for (const bool low : {false, true}) {
+      const std::int64_t least = low ? 64 : device == kCuda ? 512 : 128;
+      const std::int64_t mib = device == kCuda ? (low ? 64 : 512) : (low ? 24 : 96);
+      for (const std::int64_t rows : {std::int64_t{0}, std::int64_t{1}, std::int64_t{1} << 40}) {
+        for (const std::int64_t vocab : {1, 50257, 128256, 262144, 1 << 30}) {
+          const std::int64_t chosen = choose_chunk_rows(frozen(rows, vocab, 2, device, low));
+          EXPECT_GE(chosen, std::min(std::max<std::int64_t>(rows, 1), least));
+          EXPECT_LE(chosen, std::max<std::int64_t>(rows, 1));
+          EXPECT_TRUE(chosen <= least || chosen * vocab * 2 <= mib << 20);
+        }
       }
     }
   }
 }
 
 TEST(ChunkRows, Choices) {
-  EXPECT_EQ(choose_chunk_rows(8192, 128256, 2, DeviceType::cuda), 2048);
-  EXPECT_EQ(choose_chunk_rows(65536, 32000, 2, DeviceType::cuda), 4096);
-  EXPECT_EQ(choose_chunk_rows(8192, 262144, 2, DeviceType::cuda), 1024);
-  EXPECT_EQ(choose_chunk_rows(100, 128256, 2, DeviceType::cuda), 100);
-  EXPECT_EQ(choose_chunk_rows(4096, 49152, 4, DeviceType::cpu), 512);
-  EXPECT_EQ(choose_chunk_rows(4096, 49152, 2, DeviceType::cpu), 1024);
+  EXPECT_EQ(choose_chunk_rows(frozen(8192, 128256, 2, kCuda)), 2048);
+  EXPECT_EQ(choose_chunk_rows(frozen(65536, 32000, 2, kCuda)), 4096);
+  EXPECT_EQ(choose_chunk_rows(frozen(8192, 262144, 2, kCuda)), 1024);
+  EXPECT_EQ(choose_chunk_rows(frozen(100, 128256, 2, kCuda)), 100);
+  EXPECT_EQ(choose_chunk_rows(frozen(4096, 49152, 4, kCpu)), 512);
+  EXPECT_EQ(choose_chunk_rows(frozen(4096, 49152, 2, kCpu)), 1024);
+  EXPECT_EQ(choose_chunk_rows(frozen(8192, 128256, 2, kCuda, true)), 256);
+}
+
+/// All rows at once while their logits take no more than a float32 sum of dweight; then as many as
+/// dweight's memory holds.
+TEST(ChunkRows, OfATrainedHead) {
+  EXPECT_EQ(choose_chunk_rows(trained(8192, 4096, 128256)), 8192);
+  EXPECT_EQ(choose_chunk_rows(trained(8193, 4096, 128256)), 4096);
+  EXPECT_EQ(choose_chunk_rows(trained(65536, 4096, 128256)), 4096);
+  EXPECT_EQ(choose_chunk_rows(trained(65536, 1024, 128256)), 2048);
+  EXPECT_EQ(choose_chunk_rows(trained(8192, 4096, 128256, false, false)), 2048);
+  EXPECT_EQ(choose_chunk_rows(trained(8192, 4096, 128256, true, false)), 768);
+  EXPECT_EQ(choose_chunk_rows(trained(0, 4096, 128256)), 1);
+}
+
+TEST(TileCols, Choices) {
+  const auto chosen = [](const HeadSizes& s) {
+    return choose_tile_cols(s, choose_chunk_rows(s), false);
+  };
+  EXPECT_EQ(chosen(trained(8192, 4096, 128256, true)), 4032);  // 32 tiles of 63 MiB
+  EXPECT_EQ(chosen(trained(65536, 4096, 128256, true)), 2048);
+  EXPECT_EQ(chosen(trained(1 << 20, 4096, 100, true)), 128);  // one
+  EXPECT_EQ(choose_tile_cols(trained(91, 40, 257, true), 16, true), 48);
+  EXPECT_EQ(choose_tile_cols(trained(91, 40, 257, true), 1, true), 8);
 }
 
 /// 7 rows, two of them ignored, in chunks of 3, through tigon::Host: loss and gradients against
