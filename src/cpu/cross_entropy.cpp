@@ -7,7 +7,7 @@
 
 #include "cpu/foreach_target.h"  // before simd-inl.h
 #include "cpu/kernel.h"
-#include "cpu/logits-inl.h"
+#include "cpu/loss-inl.h"
 #include "cpu/scratch.h"
 #include "cpu/simd-inl.h"
 
@@ -15,19 +15,6 @@ HWY_BEFORE_NAMESPACE();
 namespace tigon {
 namespace HWY_NAMESPACE {
 namespace {
-
-template <class T>
-HWY_INLINE float value(const T* p) {
-  return hn::GetLane(load_part(p, 1));
-}
-
-/// x of one row: the logits themselves, or mapped into scratch (T is float then).
-template <class T>
-HWY_INLINE const T* mapped_row(const CrossEntropyRows& in, std::int64_t row, float* scratch) {
-  const T* z = read<T>(in.logits, in.logits.offset(in.rows, row), in.cols, scratch);
-  if constexpr (std::is_same_v<T, float>) return map_logits(in.map, in.cols, z, scratch);
-  return z;
-}
 
 /// Rows are worked on in pieces that stay in the first-level cache from one map to the next.
 constexpr std::int64_t kPiece = 2048;
@@ -54,23 +41,26 @@ struct Gradient {
   float factor;
 };
 
-/// Writes dz, from dx; e is overwritten.
+/// Writes dz of a tile's columns, from dx; e is overwritten.
 template <class T>
-HWY_INLINE void write_gradient(const CrossEntropyRows& in, const ClassWeights& weights,
-                               const Gradient& g, std::int64_t label, const T* x, float* e,
-                               const RowView& dlogits, std::int64_t row) {
+HWY_INLINE void write_gradient(const CrossEntropyRows& in, const ColumnTile& tile,
+                               const ClassWeights& weights, const Gradient& g, std::int64_t label,
+                               const T* x, float* e, const RowView& dlogits, std::int64_t row) {
   const FloatTag d;
   const Vec softmax = hn::Set(d, g.softmax);
   const Vec smooth = hn::Set(d, g.smooth);
   const Vec factor = hn::Set(d, g.factor);
   const Vec one = hn::Set(d, 1.0F);
   const Vec down = hn::Set(d, 1.0F / in.map.outer);
-  const float* w = g.smooth == 0.0F ? nullptr : weights.values();
-  const float at_label = g.factor * (g.softmax * e[label] - g.smooth * weights[label] - g.target);
+  const float* w = g.smooth == 0.0F ? nullptr : weights.values(tile.first);
+  const std::int64_t place = label - tile.first;  // perhaps in another tile
+  const bool has_label = place >= 0 && place < tile.cols;
+  const float at_label =
+      has_label ? g.factor * (g.softmax * e[place] - g.smooth * weights[label] - g.target) : 0.0F;
   const std::int64_t at = dlogits.offset(in.rows, row);
 
-  for (std::int64_t i = 0; i < in.cols; i += kPiece) {
-    const std::int64_t m = std::min(kPiece, in.cols - i);
+  for (std::int64_t i = 0; i < tile.cols; i += kPiece) {
+    const std::int64_t m = std::min(kPiece, tile.cols - i);
     float* piece = e + i;
     if (w != nullptr)
       map(
@@ -81,7 +71,7 @@ HWY_INLINE void write_gradient(const CrossEntropyRows& in, const ClassWeights& w
           piece, w + i);
     else
       map(m, piece, [&](Vec p) { return hn::Mul(factor, hn::MulSub(softmax, p, smooth)); }, piece);
-    if (label >= i && label < i + m) e[label] = at_label;
+    if (has_label && place >= i && place < i + m) e[place] = at_label;
     if (in.map.inner != 0.0F) {
       const auto slope = [&](Vec v, Vec c) {
         const Vec t = hn::Mul(c, down);
@@ -93,9 +83,10 @@ HWY_INLINE void write_gradient(const CrossEntropyRows& in, const ClassWeights& w
   }
 }
 
-void write_zeros(const CrossEntropyRows& in, const RowView& dlogits, std::int64_t row, float* e) {
-  std::fill(e, e + in.cols, 0.0F);
-  write(e, dlogits, dlogits.offset(in.rows, row), in.cols);
+void write_zeros(const CrossEntropyRows& in, const ColumnTile& tile, const RowView& dlogits,
+                 std::int64_t row, float* e) {
+  std::fill(e, e + tile.cols, 0.0F);
+  write(e, dlogits, dlogits.offset(in.rows, row), tile.cols);
 }
 
 /// The coefficients of one row whose gradient is multiplied by `factor`, but for the sum of e.
@@ -113,9 +104,6 @@ void forward_rows(const Context& ctx, const CrossEntropyForward& p) {
   const std::int64_t n = in.cols;
   const ClassWeights weights(in.weight, n);
   const float inverse = p.divisor == nullptr ? 1.0F : 1.0F / *p.divisor;
-  const auto put = [&](const RowView& view, std::int64_t row, float v) {
-    if (view) *at_row(view, in.rows, row) = v;
-  };
 
   ctx.parallel_for(in.rows.count, row_grain(n), [&](std::int64_t begin, std::int64_t end) {
     const Scratch scratch(2, n);
@@ -123,39 +111,28 @@ void forward_rows(const Context& ctx, const CrossEntropyForward& p) {
     for (std::int64_t row = begin; row < end; ++row) {
       const std::int64_t label = load_integer(in.labels, in.labels.offset(in.rows, row));
       if (label == in.ignore_index) {
-        for (const RowView* v : {&p.loss, &p.z_loss, &p.correct, &p.lse}) put(*v, row, 0.0F);
-        if (p.dlogits) write_zeros(in, p.dlogits, row, e);
+        write_no_loss(p, row);
+        if (p.dlogits) write_zeros(in, {0, n}, p.dlogits, row, e);
         continue;
       }
-      const T* x = mapped_row<T>(in, row, scratch[0]);
+      const T* x = mapped_row<T>(in, row, n, scratch[0]);
       const float largest = max(n, x);
       const float log_sum = std::log(exponentials(n, x, largest, e));
       const float lse = largest + log_sum;
       const float at_label = value(x + label);
-      const float row_weight = p.row_weight ? *at_row(p.row_weight, in.rows, row) : 1.0F;
-
-      // lse - x[label] without the cancellation of adding the largest first.
-      float loss = (1.0F - in.label_smoothing) * weights[label] * (largest - at_label + log_sum);
-      if (in.label_smoothing > 0.0F) {
-        const float dot =
-            weights.values() == nullptr
-                ? sum(
-                      n, [](Vec v) { return v; }, x)
-                : sum(n, [](Vec v, Vec w) { return hn::Mul(v, w); }, x, weights.values());
-        loss += in.label_smoothing / static_cast<float>(n) * (weights.total() * lse - dot);
-      }
-      const float z_loss = in.z_loss * lse * lse;
-      put(p.loss, row, row_weight * (loss + z_loss));
-      put(p.z_loss, row, row_weight * z_loss);
-      put(p.lse, row, lse);
-      if (p.correct) {
-        const bool first = at_label == largest && (label == 0 || max(label, x) < largest);
-        put(p.correct, row, first ? 1.0F : 0.0F);
-      }
+      const bool first =
+          p.correct && at_label == largest && (label == 0 || max(label, x) < largest);
+      const RowLoss loss{.at_label = at_label,
+                         .largest = largest,
+                         .log_sum = log_sum,
+                         .dot = in.label_smoothing > 0.0F ? weighted_sum(n, x, weights, 0) : 0.0F,
+                         .first = first};
+      loss.write(p, weights, row, label);
       if (!p.dlogits) continue;
+      const float row_weight = p.row_weight ? *at_row(p.row_weight, in.rows, row) : 1.0F;
       Gradient g = coefficients(in, weights, label, lse, row_weight * inverse);
       g.softmax *= std::exp(-log_sum);
-      write_gradient(in, weights, g, label, x, e, p.dlogits, row);
+      write_gradient(in, {0, n}, weights, g, label, x, e, p.dlogits, row);
     }
   });
 }
@@ -163,34 +140,28 @@ void forward_rows(const Context& ctx, const CrossEntropyForward& p) {
 template <class T>
 void backward_rows(const Context& ctx, const CrossEntropyBackward& p) {
   const CrossEntropyRows& in = p.in;
+  const std::int64_t n = p.tile.cols;
   const ClassWeights weights(in.weight, in.cols);
   const float inverse = p.divisor == nullptr ? 1.0F : 1.0F / *p.divisor;
 
-  ctx.parallel_for(in.rows.count, row_grain(in.cols), [&](std::int64_t begin, std::int64_t end) {
-    const Scratch scratch(2, in.cols);
+  ctx.parallel_for(in.rows.count, row_grain(n), [&](std::int64_t begin, std::int64_t end) {
+    const Scratch scratch(2, n);
     float* e = scratch[1];
     for (std::int64_t row = begin; row < end; ++row) {
       const std::int64_t label = load_integer(in.labels, in.labels.offset(in.rows, row));
       if (label == in.ignore_index) {
-        write_zeros(in, p.dlogits, row, e);
+        write_zeros(in, p.tile, p.dlogits, row, e);
         continue;
       }
-      const T* x = mapped_row<T>(in, row, scratch[0]);
+      const T* x = mapped_row<T>(in, row, n, scratch[0]);
       const float lse = *at_row(p.lse, in.rows, row);
       const Vec shift = hn::Set(FloatTag(), lse);
-      map(in.cols, e, [&](Vec v) { return exp(hn::Sub(v, shift)); }, x);
-      const float factor = *at_row(p.dloss, in.rows, row) * inverse;
-      write_gradient(in, weights, coefficients(in, weights, label, lse, factor), label, x, e,
-                     p.dlogits, row);
+      map(n, e, [&](Vec v) { return exp(hn::Sub(v, shift)); }, x);
+      const float dloss = p.dloss ? *at_row(p.dloss, in.rows, row) : 1.0F;
+      const Gradient g = coefficients(in, weights, label, lse, dloss * inverse);
+      write_gradient(in, p.tile, weights, g, label, x, e, p.dlogits, row);
     }
   });
-}
-
-template <class F>
-void dispatch_logits(const CrossEntropyRows& in, F&& f) {
-  const bool as_stored = in.map.outer == 1.0F && in.map.inner == 0.0F;
-  if (as_stored) return dispatch({&in.logits}, f);
-  f.template operator()<float>();
 }
 
 void forward(const Context& ctx, const CrossEntropyForward& p) {

@@ -31,7 +31,10 @@ class ClassWeights {
     total_ = sum(cols, [](Vec w) { return w; }, values_);
   }
 
-  const float* values() const { return values_; }  // null: ones
+  /// From column `first` on; null: ones.
+  const float* values(std::int64_t first = 0) const {
+    return values_ == nullptr ? nullptr : values_ + first;
+  }
   float total() const { return total_; }
   float operator[](std::int64_t v) const { return values_ == nullptr ? 1.0F : values_[v]; }
 

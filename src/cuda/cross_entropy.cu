@@ -1,12 +1,7 @@
 #include "kernels/cross_entropy.h"
 
-#include <cfloat>
-
-#include "cuda/config/cross_entropy.h"
 #include "cuda/cross_entropy.cuh"
 #include "cuda/device.h"
-#include "cuda/dispatch.cuh"
-#include "cuda/logits.cuh"
 #include "cuda/reduce.cuh"
 #include "cuda/sweep.cuh"
 #include "kernels/registry.h"
@@ -16,35 +11,15 @@ namespace {
 
 // --- one row ------------------------------------------------------------------------------------
 
-/// Largest x and sum of exp(x - largest), in one reading. The start is finite, so that rows of
-/// -Inf need no special care: exp(-Inf - start) is 0, and NaN and +Inf still give NaN.
-struct OnlineSum {
-  float largest = -FLT_MAX;
-  float sum = 0.0F;
-
-  template <int W>
-  __device__ __forceinline__ void add(const float (&x)[W]) {
-    float m = largest;
-#pragma unroll
-    for (int i = 0; i < W; ++i) m = fmaxf(m, x[i]);
-    if (m > largest) {
-      sum *= fast_exp(largest - m);
-      largest = m;
-    }
-#pragma unroll
-    for (int i = 0; i < W; ++i) sum += fast_exp(x[i] - largest);
-  }
-};
-
 template <class T, int N>
-__device__ __forceinline__ void write_gradient(const CrossEntropyRows& in, const Gradient& g,
-                                               const Label& label, const T* z,
+__device__ __forceinline__ void write_gradient(const CrossEntropyRows& in, const ColumnTile& tile,
+                                               const Gradient& g, const Label& label, const T* z,
                                                const RowView& dlogits, T* out) {
   const bool together = same_alignment(z, out);
-  RowSweep<T, N>(z, in.cols).reverse([&](auto width, std::int64_t col) {
+  RowSweep<T, N>(z, tile.cols).reverse([&](auto width, std::int64_t col) {
     float x[width.value];
     load_logits(in, z, col, x);
-    g.apply(in, label.value, col, x);
+    g.apply(in, label.value, tile.first + col, x);
     store_at(dlogits, out, col, together, x);
   });
 }
@@ -113,7 +88,7 @@ __global__ void __launch_bounds__(1024) forward(const CrossEntropyForward p) {
       continue;
     }
     const Gradient g(in, label_weight, total_weight, lse, divided(row_weight, p.divisor));
-    write_gradient<T, N>(in, g, label, z, p.dlogits, out);
+    write_gradient<T, N>(in, {0, in.cols}, g, label, z, p.dlogits, out);
   }
 }
 
@@ -122,26 +97,22 @@ __global__ void __launch_bounds__(1024) backward(const CrossEntropyBackward p) {
   extern __shared__ float shared[];
   RowReduction<> reduce(shared);
   const CrossEntropyRows& in = p.in;
-  float total_weight = 0.0F;
-  if (in.label_smoothing > 0.0F) {
-    for (std::int64_t v = threadIdx.x; v < in.cols; v += blockDim.x)
-      total_weight += class_weight(in.weight, v);
-    total_weight = reduce(total_weight, Sum());
-  }
+  const float total_weight = in.label_smoothing > 0.0F ? sum_class_weights(in, reduce) : 0.0F;
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
   for (std::int64_t row = blockIdx.x * static_cast<std::int64_t>(blockDim.y) + threadIdx.y;
        row < in.rows.count; row += step) {
     const Label label(in, row, true);
     T* out = row_of<T>(p.dlogits, in.rows, row);
     if (!label.counts) {
-      write_zeros<T, N>(p.dlogits, out, in.cols);
+      write_zeros<T, N>(p.dlogits, out, p.tile.cols);
       continue;
     }
     const float label_weight = label.known ? class_weight(in.weight, label.value) : NAN;
-    const float dloss = at_row(p.dloss, in.rows, row);
+    const float dloss = p.dloss ? at_row(p.dloss, in.rows, row) : 1.0F;
     const float lse = at_row(p.lse, in.rows, row);
     const Gradient g(in, label_weight, total_weight, lse, divided(dloss, p.divisor));
-    write_gradient<T, N>(in, g, label, row_of<const T>(in.logits, in.rows, row), p.dlogits, out);
+    const T* z = row_of<const T>(in.logits, in.rows, row);
+    write_gradient<T, N>(in, p.tile, g, label, z, p.dlogits, out);
   }
 }
 
@@ -171,20 +142,6 @@ __global__ void __launch_bounds__(1024) scale(const CrossEntropyScale p) {
 
 // --- launches -----------------------------------------------------------------------------------
 
-/// One or more blocks' worth of threads along a row, several rows per block where they are short.
-template <class Launch>
-void launch_rows(const Context& ctx, const RowSpace& rows, std::int64_t cols, const RowView& in,
-                 const RowView& out, Launch&& run) {
-  if (rows.count == 0) return;
-  const bool side_by_side = in.col_stride == 1 && (!out || out.col_stride == 1);
-  dispatch(in.dtype, side_by_side, [&]<class T, int N>() {
-    const RowLaunch launch = choose_cross_entropy_launch(rows.count, cols, N, sizeof(T));
-    run.template operator()<T, N>(
-        launch.blocks, dim3(launch.threads_per_row, launch.rows_per_block),
-        launch.shared_floats * sizeof(float), static_cast<cudaStream_t>(ctx.stream));
-  });
-}
-
 void launch_forward(const Context& ctx, const CrossEntropyForward& p) {
   if (launch_held_cross_entropy(ctx, p)) return;
   const CrossEntropyRows& in = p.in;
@@ -199,7 +156,7 @@ void launch_forward(const Context& ctx, const CrossEntropyForward& p) {
 void launch_backward(const Context& ctx, const CrossEntropyBackward& p) {
   const CrossEntropyRows& in = p.in;
   launch_rows(
-      ctx, in.rows, in.cols, in.logits, p.dlogits,
+      ctx, in.rows, p.tile.cols, in.logits, p.dlogits,
       [&]<class T, int N>(unsigned blocks, dim3 threads, std::size_t shared, cudaStream_t stream) {
         backward<T, N><<<blocks, threads, shared, stream>>>(p);
       });

@@ -1,8 +1,12 @@
 #pragma once
 
+#include <cfloat>
 #include <cstdint>
 
+#include "cuda/config/cross_entropy.h"
+#include "cuda/dispatch.cuh"
 #include "cuda/logits.cuh"
+#include "cuda/reduce.cuh"
 #include "cuda/vector.cuh"
 #include "kernels/cross_entropy.h"
 #include "tigon/context.h"
@@ -13,6 +17,35 @@ namespace tigon::cuda {
 
 __device__ __forceinline__ float divided(float v, const float* divisor) {
   return divisor == nullptr ? v : v / *divisor;
+}
+
+/// Largest x and sum of exp(x - largest), in one reading. The start is finite, so that rows of
+/// -Inf need no special care: exp(-Inf - start) is 0, and NaN and +Inf still give NaN.
+struct OnlineSum {
+  float largest = -FLT_MAX;
+  float sum = 0.0F;
+
+  template <int W>
+  __device__ __forceinline__ void add(const float (&x)[W]) {
+    float m = largest;
+#pragma unroll
+    for (int i = 0; i < W; ++i) m = fmaxf(m, x[i]);
+    if (m > largest) {
+      sum *= fast_exp(largest - m);
+      largest = m;
+    }
+#pragma unroll
+    for (int i = 0; i < W; ++i) sum += fast_exp(x[i] - largest);
+  }
+};
+
+/// Sum of the class weights, or their number. All threads must call.
+__device__ __forceinline__ float sum_class_weights(const CrossEntropyRows& in,
+                                                   RowReduction<>& reduce) {
+  float total = 0.0F;
+  for (std::int64_t v = threadIdx.x; v < in.cols; v += blockDim.x)
+    total += class_weight(in.weight, v);
+  return reduce(total, Sum());
 }
 
 struct RowLoss {
@@ -77,6 +110,20 @@ struct Gradient {
     }
   }
 };
+
+/// One or more blocks' worth of threads along a row, several rows per block where they are short.
+template <class Launch>
+void launch_rows(const Context& ctx, const RowSpace& rows, std::int64_t cols, const RowView& in,
+                 const RowView& out, Launch&& run) {
+  if (rows.count == 0) return;
+  const bool side_by_side = in.col_stride == 1 && (!out || out.col_stride == 1);
+  dispatch(in.dtype, side_by_side, [&]<class T, int N>() {
+    const RowLaunch launch = choose_cross_entropy_launch(rows.count, cols, N, sizeof(T));
+    run.template operator()<T, N>(
+        launch.blocks, dim3(launch.threads_per_row, launch.rows_per_block),
+        launch.shared_floats * sizeof(float), static_cast<cudaStream_t>(ctx.stream));
+  });
+}
 
 /// The forward kernel for plain rows that a block or a cluster of them holds on chip, so that
 /// logits are read once and may be overwritten by their gradient. False where they are not plain

@@ -44,13 +44,44 @@ struct CrossEntropyForward {
   RowView dlogits;                 // [rows, cols] of logits' type, or empty; may be the logits
 };
 
+/// Some columns of all of in.cols: where one is given, logits and dlogits are [rows, cols], the
+/// columns from `first` on.
+struct ColumnTile {
+  std::int64_t first = 0;
+  std::int64_t cols = 0;
+};
+
 /// The same gradient later, from lse.
 struct CrossEntropyBackward {
   CrossEntropyRows in;
-  RowView dloss;                   // [rows, 1] float32
+  ColumnTile tile;
+  RowView dloss;                   // [rows, 1] float32, or empty: ones
   RowView lse;                     // [rows, 1] float32
   const float* divisor = nullptr;  // [1] on the device, or null
   RowView dlogits;                 // [rows, cols] of logits' type; may be the logits
+};
+
+/// What is known of each row when some of its columns have been visited: [rows, 1] float32 each.
+struct CrossEntropyStatistics {
+  RowView largest;   // x
+  RowView sum;       // of exp(x - largest)
+  RowView at_label;  // x[label], NaN before it is visited
+  RowView before;    // largest x of a column before the label; or empty: accuracy is not wanted
+  RowView dot;       // sum of w * x; or empty: there is no label smoothing
+};
+
+/// Adds a tile to the statistics; one whose first column is 0 starts them. Nothing is written for
+/// ignored rows.
+struct CrossEntropyTile {
+  CrossEntropyRows in;
+  ColumnTile tile;
+  CrossEntropyStatistics statistics;
+};
+
+/// The losses of CrossEntropyForward from the statistics of all columns.
+struct CrossEntropyFinish {
+  CrossEntropyForward results;  // whose logits, divisor and dlogits do not matter
+  CrossEntropyStatistics statistics;
 };
 
 /// Sums over rows in a fixed order, and the only division by their number.

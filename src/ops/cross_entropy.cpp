@@ -112,6 +112,7 @@ void cross_entropy_backward(const Context& ctx, const Tensor& dloss, const Tenso
   if (o.reduction == Reduction::mean) checker.scalar(divisor, "divisor");
   checker.like(dlogits, "dlogits", logits, "logits");
 
+  p.tile = {.first = 0, .cols = p.in.cols};
   if (o.reduction == Reduction::mean) p.divisor = scalar(divisor);
   p.in.rows = fold_rows({{&logits, &p.in.logits},
                          {column(labels, logits), &p.in.labels},

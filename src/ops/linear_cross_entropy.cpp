@@ -25,6 +25,7 @@ LinearHead::Arguments head_arguments(const Inputs& in, const Options& o, const G
           .ignore_index = o.loss.ignore_index,
           .chunk_rows = o.chunk_rows,
           .sum_in_float32 = o.sum_in_float32,
+          .low_memory = o.memory == HeadMemory::low,
           .dx = out.dx,
           .dweight = out.dweight,
           .dbias = out.dbias};
@@ -38,12 +39,12 @@ void check(const Context& ctx, const char* op, const Inputs& in, const Options& 
   if (in.class_weight) Checker(op, ctx).weight(in.class_weight, "class_weight", in.weight.size(0));
 }
 
-CrossEntropyRows rows_of(const LinearHead::Part& chunk, const Inputs& in,
+CrossEntropyRows rows_of(const LinearHead::Part& part, const Inputs& in,
                          const CrossEntropyOptions& o) {
   CrossEntropyRows p = cross_entropy_rows(o, in.weight.size(0), in.class_weight);
-  p.rows = chunk.rows;
-  p.logits = chunk.logits;
-  p.labels = chunk.labels;
+  p.rows = part.rows;
+  p.logits = part.logits;
+  p.labels = part.labels;
   return p;
 }
 
@@ -58,7 +59,13 @@ struct Forward {
     loss = column(true);
     z_loss = column(bool(out.z_loss));
     correct = column(bool(out.token_accuracy));
-    lse = column(bool(out.lse));
+    const bool tiles = head.in_tiles();
+    lse = column(tiles || bool(out.lse));
+    largest = column(tiles);
+    sum = column(tiles);
+    at_label = column(tiles);
+    before = column(tiles && out.token_accuracy);
+    dot = column(tiles && o.loss.label_smoothing > 0.0F);
     token_weights = column(bool(in.token_weights));
     if (o.loss.reduction == Reduction::mean)
       divisor = in.num_items  ? in.num_items
@@ -71,7 +78,54 @@ struct Forward {
   Arena arena;
   LinearHead head;
   Tensor loss, z_loss, correct, lse, token_weights, divisor;
+  Tensor largest, sum, at_label, before, dot;  // where logits come in tiles
 };
+
+/// The losses of rows `first` and on, with nothing said of their logits.
+CrossEntropyForward losses(const Forward& f, std::int64_t first) {
+  return {.row_weight = column_view(f.token_weights, first),
+          .divisor = scalar(f.divisor),
+          .loss = column_view(f.loss, first),
+          .z_loss = column_view(f.z_loss, first),
+          .correct = column_view(f.correct, first),
+          .lse = column_view(f.lse, first)};
+}
+
+void forward_in_chunks(const Context& ctx, Forward& f, const Inputs& in, const Options& o,
+                       bool with_gradient) {
+  f.head.for_each_chunk([&](const LinearHead::Part& chunk) {
+    CrossEntropyForward p = losses(f, chunk.first);
+    p.in = rows_of(chunk, in, o.loss);
+    if (with_gradient) p.dlogits = chunk.dlogits;
+    launch(ctx, kForward, p);
+  });
+}
+
+void forward_in_tiles(const Context& ctx, Forward& f, const Inputs& in, const Options& o) {
+  const CrossEntropyStatistics statistics{.largest = column_view(f.largest),
+                                          .sum = column_view(f.sum),
+                                          .at_label = column_view(f.at_label),
+                                          .before = column_view(f.before),
+                                          .dot = column_view(f.dot)};
+  f.head.for_each_tile([&](const LinearHead::Part& tile) {
+    const CrossEntropyTile p{.in = rows_of(tile, in, o.loss),
+                             .tile = {.first = tile.first, .cols = tile.cols},
+                             .statistics = statistics};
+    launch(ctx, kForward, p);
+  });
+  CrossEntropyFinish finish{.results = losses(f, 0), .statistics = statistics};
+  finish.results.in = rows_of({.rows = f.head.counted(), .labels = f.head.labels()}, in, o.loss);
+  launch(ctx, kForward, finish);
+  f.head.for_each_tile_gradient([&](const LinearHead::Part& tile) {
+    const CrossEntropyBackward p{.in = rows_of(tile, in, o.loss),
+                                 .tile = {.first = tile.first, .cols = tile.cols},
+                                 .dloss = column_view(f.token_weights),
+                                 .lse = column_view(f.lse),
+                                 .divisor = scalar(f.divisor),
+                                 .dlogits = tile.dlogits};
+    launch(ctx, kForward, p);
+  });
+}
 
 struct Backward {
   Backward(const Context& ctx, const Inputs& in, const Options& o, const Gradients& out)
@@ -107,17 +161,10 @@ void linear_cross_entropy_forward(const Context& ctx, const Inputs& in, const Op
   // Before the gradients, which it divides.
   if (f.divisor && !in.num_items) launch(reducing, kForward, counting(sums, f.divisor));
 
-  f.head.for_each_chunk([&](const LinearHead::Part& chunk) {
-    CrossEntropyForward p{.in = rows_of(chunk, in, o.loss),
-                          .row_weight = column_view(f.token_weights, chunk.first),
-                          .divisor = scalar(f.divisor),
-                          .loss = column_view(f.loss, chunk.first),
-                          .z_loss = column_view(f.z_loss, chunk.first),
-                          .correct = column_view(f.correct, chunk.first),
-                          .lse = column_view(f.lse, chunk.first)};
-    if (out.dx || out.dweight || out.dbias) p.dlogits = chunk.logits;
-    launch(ctx, kForward, p);
-  });
+  if (f.head.in_tiles())
+    forward_in_tiles(ctx, f, in, o);
+  else
+    forward_in_chunks(ctx, f, in, o, out.dx || out.dweight || out.dbias);
 
   f.head.scatter(f.lse, out.lse);
   if (o.loss.reduction == Reduction::none) {
@@ -153,14 +200,23 @@ void linear_cross_entropy_backward(const Context& ctx, const Tensor& dloss, cons
   b.head.select();
   b.head.gather(dloss, b.dloss);
   b.head.gather(lse, b.lse);
-  b.head.for_each_chunk([&](const LinearHead::Part& chunk) {
-    const CrossEntropyBackward p{.in = rows_of(chunk, in, o.loss),
-                                 .dloss = column_view(b.dloss, chunk.first),
-                                 .lse = column_view(b.lse, chunk.first),
+  const auto gradient = [&](const LinearHead::Part& part, std::int64_t row, ColumnTile tile) {
+    const CrossEntropyBackward p{.in = rows_of(part, in, o.loss),
+                                 .tile = tile,
+                                 .dloss = column_view(b.dloss, row),
+                                 .lse = column_view(b.lse, row),
                                  .divisor = scalar(divisor),
-                                 .dlogits = chunk.logits};
+                                 .dlogits = part.dlogits};
     launch(ctx, kBackward, p);
-  });
+  };
+  if (b.head.in_tiles())
+    b.head.for_each_tile_gradient([&](const LinearHead::Part& tile) {
+      gradient(tile, 0, {.first = tile.first, .cols = tile.cols});
+    });
+  else
+    b.head.for_each_chunk([&](const LinearHead::Part& chunk) {
+      gradient(chunk, chunk.first, {.first = 0, .cols = chunk.cols});
+    });
 }
 
 std::size_t linear_cross_entropy_backward_workspace(const Context& ctx, const Inputs& in,

@@ -7,7 +7,8 @@
 #include "tigon/ops/cross_entropy.h"
 #include "tigon/tensor.h"
 
-/// Cross entropy of a linear head, whose logits exist for a chunk of rows at a time only:
+/// Cross entropy of a linear head, whose logits exist a part at a time only, unless all of them
+/// take no more memory than sums over the parts would:
 ///
 ///   logits = round(x @ weight^T + bias)            in x's type, fp32 inside, one rounding
 ///   loss   = cross_entropy(logits, labels)         formula and options: tigon/ops/cross_entropy.h
@@ -26,6 +27,9 @@
 /// too little workspace.
 namespace tigon {
 
+/// What a linear head saves: time, or memory, with the same rounding points either way.
+enum class HeadMemory { fast, low };
+
 struct LinearCrossEntropyInputs {
   Tensor x, weight, bias, labels, class_weight, token_weights, num_items;
 };
@@ -35,7 +39,14 @@ struct LinearCrossEntropyOptions {
   /// Partial sums of dweight over chunks: float32 (V * H * 4 bytes of workspace for 16-bit
   /// weights), or in dweight itself, rounded at every chunk.
   bool sum_in_float32 = true;
-  std::int64_t chunk_rows = 0;  ///< Rows of logits held at a time; 0: chosen by size and device.
+  /// low: least memory. Logits come in smaller chunks of rows; or, where those would need float32
+  /// sums of dweight, in tiles of columns: dweight is then written once, its memory holds logits
+  /// until it is, and those that do not fit are computed twice. Workspace beside a chunk or tile of
+  /// logits: a float32 sum of dx (T * H * 4 bytes) with tiles.
+  HeadMemory memory = HeadMemory::fast;
+  /// Rows of logits held at a time, or in tiles as many logits as so many rows have; 0: chosen by
+  /// size and device.
+  std::int64_t chunk_rows = 0;
 };
 
 /// What forward may be asked for. loss, z_loss, token_accuracy, lse, divisor as CrossEntropyOutputs

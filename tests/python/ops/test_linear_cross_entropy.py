@@ -30,6 +30,8 @@ def loss_of(
     class_weight: Tensor | None = None,
     token_weights: Tensor | None = None,
     num_items: Any = None,
+    accumulate: str = "float32",
+    memory: str = "fast",
     chunk_rows: int | None = None,
     reduction: str = "mean",
     **options: Any,
@@ -78,9 +80,9 @@ def opcheck(inputs: Inputs) -> Iterator[tuple[Any, tuple[Any, ...]]]:
     rest = (IGNORED, 0.1, 1e-4, 30.0, 1.0)
     everything = (True,) * 6
     for reduction in (0, 1, 2):
-        arguments = (x, weight, bias, labels, classes, tokens, None, *rest, reduction, True, 3, *everything)
+        arguments = (x, weight, bias, labels, classes, tokens, None, *rest, reduction, True, True, 3, *everything)
         yield ops.linear_cross_entropy_forward.default, arguments
-        lse, divisor = F.linear(x, weight, bias).logsumexp(-1), items if reduction == 1 else None
+        lse, divisor = F.linear(x, weight, bias).float().logsumexp(-1), items if reduction == 1 else None
         arguments = (
             tokens,
             x,
@@ -93,13 +95,14 @@ def opcheck(inputs: Inputs) -> Iterator[tuple[Any, tuple[Any, ...]]]:
             *rest,
             reduction,
             True,
+            True,
             3,
             True,
             True,
             True,
         )
         yield ops.linear_cross_entropy_backward.default, arguments
-    arguments = (x, weight, None, labels, None, None, items, *rest, 1, False, 0, *(False,) * 6)
+    arguments = (x, weight, None, labels, None, None, items, *rest, 1, False, False, 0, *(False,) * 6)
     yield ops.linear_cross_entropy_forward.default, arguments
     yield ops.linear_cross_entropy_scale.default, (items, x)
     if x.is_contiguous():  # functionalisation compares a clone that an odd layout does not keep
@@ -606,6 +609,8 @@ def test_errors_name_the_values() -> None:
         op(x, weight, labels, token_weights=torch.ones(4, requires_grad=True))
     with pytest.raises(ValueError, match="accumulate must be 'float32' or 'weight', got 'bf16'"):
         op(x, weight, labels, accumulate="bf16")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="memory must be 'fast' or 'low', got 'least'"):
+        op(x, weight, labels, memory="least")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="chunk_rows must be at least 1, got 0"):
         op(x, weight, labels, chunk_rows=0)
 
