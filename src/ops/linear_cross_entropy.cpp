@@ -1,10 +1,7 @@
-#include "tigon/ops/linear_cross_entropy.h"
+#include "ops/linear_cross_entropy.h"
 
 #include "base/check.h"
-#include "kernels/cross_entropy.h"
 #include "kernels/registry.h"
-#include "ops/linear_head.h"
-#include "ops/loss.h"
 
 namespace tigon {
 namespace {
@@ -12,41 +9,8 @@ namespace {
 using Inputs = LinearCrossEntropyInputs;
 using Options = LinearCrossEntropyOptions;
 using Outputs = LinearCrossEntropyOutputs;
-using Gradients = LinearCrossEntropyGradients;
 
 constexpr const char* kForward = "linear_cross_entropy_forward";
-constexpr const char* kBackward = "linear_cross_entropy_backward";
-
-LinearHead::Arguments head_arguments(const Inputs& in, const Options& o, const Gradients& out) {
-  return {.x = in.x,
-          .weight = in.weight,
-          .bias = in.bias,
-          .labels = in.labels,
-          .ignore_index = o.loss.ignore_index,
-          .chunk_rows = o.chunk_rows,
-          .sum_in_float32 = o.sum_in_float32,
-          .low_memory = o.memory == HeadMemory::low,
-          .dx = out.dx,
-          .dweight = out.dweight,
-          .dbias = out.dbias};
-}
-
-/// What both directions check.
-void check(const Context& ctx, const char* op, const Inputs& in, const Options& o,
-           const Gradients& out) {
-  LinearHead::check(ctx, op, head_arguments(in, o, out));
-  check_options(op, o.loss);
-  if (in.class_weight) Checker(op, ctx).weight(in.class_weight, "class_weight", in.weight.size(0));
-}
-
-CrossEntropyRows rows_of(const LinearHead::Part& part, const Inputs& in,
-                         const CrossEntropyOptions& o) {
-  CrossEntropyRows p = cross_entropy_rows(o, in.weight.size(0), in.class_weight);
-  p.rows = part.rows;
-  p.logits = part.logits;
-  p.labels = part.labels;
-  return p;
-}
 
 /// One value per row that counts, for the sums and for what is scattered to the outputs.
 struct Forward {
@@ -108,9 +72,8 @@ void forward_in_tiles(const Context& ctx, Forward& f, const Inputs& in, const Op
                                           .before = column_view(f.before),
                                           .dot = column_view(f.dot)};
   f.head.for_each_tile([&](const LinearHead::Part& tile) {
-    const CrossEntropyTile p{.in = rows_of(tile, in, o.loss),
-                             .tile = {.first = tile.first, .cols = tile.cols},
-                             .statistics = statistics};
+    const CrossEntropyTile p{
+        .in = rows_of(tile, in, o.loss), .tile = tile_of(tile), .statistics = statistics};
     launch(ctx, kForward, p);
   });
   CrossEntropyFinish finish{.results = losses(f, 0), .statistics = statistics};
@@ -118,7 +81,7 @@ void forward_in_tiles(const Context& ctx, Forward& f, const Inputs& in, const Op
   launch(ctx, kForward, finish);
   f.head.for_each_tile_gradient([&](const LinearHead::Part& tile) {
     const CrossEntropyBackward p{.in = rows_of(tile, in, o.loss),
-                                 .tile = {.first = tile.first, .cols = tile.cols},
+                                 .tile = tile_of(tile),
                                  .dloss = column_view(f.token_weights),
                                  .lse = column_view(f.lse),
                                  .divisor = scalar(f.divisor),
@@ -126,18 +89,6 @@ void forward_in_tiles(const Context& ctx, Forward& f, const Inputs& in, const Op
     launch(ctx, kForward, p);
   });
 }
-
-struct Backward {
-  Backward(const Context& ctx, const Inputs& in, const Options& o, const Gradients& out)
-      : arena(ctx),
-        head(ctx, kBackward, head_arguments(in, o, out), arena),
-        dloss(arena.take(DType::float32, {head.rows()})),
-        lse(arena.take(DType::float32, {head.rows()})) {}
-
-  Arena arena;
-  LinearHead head;
-  Tensor dloss, lse;
-};
 
 }  // namespace
 
@@ -186,43 +137,6 @@ std::size_t linear_cross_entropy_forward_workspace(const Context& ctx, const Inp
     fail(kForward, ": num_items is given but reduction is not mean");
   check_results(checker, kForward, out, row_count(in.x), o.loss.reduction);
   return Forward(without_workspace(ctx), in, o, out).arena.bytes();
-}
-
-void linear_cross_entropy_backward(const Context& ctx, const Tensor& dloss, const Inputs& in,
-                                   const Tensor& lse, const Tensor& divisor, const Options& o,
-                                   const Gradients& out) {
-  const Checker checker(kBackward, ctx);
-  checker.workspace(linear_cross_entropy_backward_workspace(ctx, in, o, out));
-  checker.column(dloss, "dloss", in.x, "x");
-  checker.vector(lse, "lse", DType::float32, row_count(in.x));
-  if (divisor) checker.scalar(divisor, "divisor");
-  Backward b(ctx, in, o, out);
-  b.head.select();
-  b.head.gather(dloss, b.dloss);
-  b.head.gather(lse, b.lse);
-  const auto gradient = [&](const LinearHead::Part& part, std::int64_t row, ColumnTile tile) {
-    const CrossEntropyBackward p{.in = rows_of(part, in, o.loss),
-                                 .tile = tile,
-                                 .dloss = column_view(b.dloss, row),
-                                 .lse = column_view(b.lse, row),
-                                 .divisor = scalar(divisor),
-                                 .dlogits = part.dlogits};
-    launch(ctx, kBackward, p);
-  };
-  if (b.head.in_tiles())
-    b.head.for_each_tile_gradient([&](const LinearHead::Part& tile) {
-      gradient(tile, 0, {.first = tile.first, .cols = tile.cols});
-    });
-  else
-    b.head.for_each_chunk([&](const LinearHead::Part& chunk) {
-      gradient(chunk, chunk.first, {.first = 0, .cols = chunk.cols});
-    });
-}
-
-std::size_t linear_cross_entropy_backward_workspace(const Context& ctx, const Inputs& in,
-                                                    const Options& o, const Gradients& out) {
-  check(ctx, kBackward, in, o, out);
-  return Backward(without_workspace(ctx), in, o, out).arena.bytes();
 }
 
 }  // namespace tigon

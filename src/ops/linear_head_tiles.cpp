@@ -35,7 +35,9 @@ void LinearHead::keep_tiles() {
 /// Where a tile's logits are made.
 Tensor LinearHead::place_of(std::int64_t tile) const {
   const std::int64_t cols = std::min(tile_cols_, vocab_ - tile * tile_cols_);
-  Tensor place = matrix(logits_.data, logits_, count_, cols, tile_cols_);
+  // A narrower last tile keeps the rows' alignment, except from a bias: the epilogue that adds it
+  // before the only rounding takes no rows with gaps.
+  Tensor place = matrix(logits_.data, logits_, count_, cols, bias_ ? cols : tile_cols_);
   if (tile < kept_)
     place.data = static_cast<std::byte*>(args_.dweight.data) +
                  tile * slot_elements() * size_of(logits_.dtype);
@@ -68,7 +70,7 @@ LinearHead::Part LinearHead::make_tile(std::int64_t tile) const {
 }
 
 void LinearHead::take_tile_gradient(const Part& tile, bool first) const {
-  const Tensor dlogits = matrix(logits_.data, logits_, count_, tile.cols, tile_cols_);
+  const Tensor dlogits = matrix(logits_.data, logits_, count_, tile.cols, tile.dlogits.strides[0]);
   if (args_.dbias) {
     float* sums = static_cast<float*>(dbias_sum_.data) + tile.first;
     ctx_.gemm(matrix(sums, dbias_sum_, 1, tile.cols, tile.cols),
