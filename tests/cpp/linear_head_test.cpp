@@ -88,15 +88,15 @@ TEST(TileCols, Choices) {
   EXPECT_EQ(choose_tile_cols(trained(91, 40, 257, true), 1, true), 8);
 }
 
-/// 7 rows, two of them ignored, in chunks of 3, through tigon::Host: loss and gradients against
-/// loops in double.
-TEST(LinearCrossEntropy, WithoutPyTorch) {
+/// 7 rows, two of them ignored, in chunks of 3 or as many logits in tiles of 8 columns, through
+/// tigon::Host: loss and gradients against loops in double.
+void without_pytorch(DType dtype, HeadMemory memory, double tolerance) {
   constexpr std::int64_t rows = 7;
   constexpr std::int64_t hidden = 5;
-  constexpr std::int64_t vocab = 11;
-  const std::int64_t label[rows] = {3, -100, 0, 10, 7, -100, 7};
-  Buffer x(DType::float32, {rows, hidden});
-  Buffer weight(DType::float32, {vocab, hidden});
+  constexpr std::int64_t vocab = 20;
+  const std::int64_t label[rows] = {3, -100, 0, 19, 7, -100, 7};
+  Buffer x(dtype, {rows, hidden});
+  Buffer weight(dtype, {vocab, hidden});
   x.randomise(1);
   weight.randomise(2);
 
@@ -127,24 +127,35 @@ TEST(LinearCrossEntropy, WithoutPyTorch) {
   Host host;
   for_each_target([&] {
     Buffer loss(DType::float32, {1});
-    Buffer dx(DType::float32, {rows, hidden});
-    Buffer dweight(DType::float32, {vocab, hidden});
+    Buffer dx(dtype, {rows, hidden});
+    Buffer dweight(dtype, {vocab, hidden});
     const LinearCrossEntropyInputs in{
         .x = x.view(),
         .weight = weight.view(),
         .labels = contiguous(const_cast<std::int64_t*>(label), DType::int64, {}, {rows})};
-    const LinearCrossEntropyOptions options{.chunk_rows = 3};
+    const LinearCrossEntropyOptions options{.memory = memory, .chunk_rows = 3};
     const LinearCrossEntropyOutputs out{
         .loss = loss.view(), .dx = dx.view(), .dweight = dweight.view()};
     host.reserve(linear_cross_entropy_forward_workspace(host.context(), in, options, out));
     linear_cross_entropy_forward(host.context(), in, options, out);
-    EXPECT_NEAR(loss.at(0), expected, 1e-5);
-    for (std::int64_t i = 0; i < dx.size(); ++i) EXPECT_NEAR(dx.at(i), expected_dx[i], 1e-5);
+    EXPECT_NEAR(loss.at(0), expected, tolerance);
+    for (std::int64_t i = 0; i < dx.size(); ++i) EXPECT_NEAR(dx.at(i), expected_dx[i], tolerance);
     for (std::int64_t i = 0; i < dweight.size(); ++i)
-      EXPECT_NEAR(dweight.at(i), expected_dweight[i], 1e-5);
+      EXPECT_NEAR(dweight.at(i), expected_dweight[i], tolerance);
     dx.expect_guards_intact();
     dweight.expect_guards_intact();
   });
+}
+
+TEST(LinearCrossEntropy, WithoutPyTorch) {
+  without_pytorch(DType::float32, HeadMemory::fast, 1e-5);
+  without_pytorch(DType::float32, HeadMemory::low, 1e-5);
+}
+
+/// Logits of size 4 are rounded by up to 2^-7.
+TEST(LinearCrossEntropy, WithoutPyTorchInTiles) {
+  without_pytorch(DType::bfloat16, HeadMemory::fast, 0x1p-6);
+  without_pytorch(DType::bfloat16, HeadMemory::low, 0x1p-6);
 }
 
 }  // namespace

@@ -66,9 +66,10 @@ def linear_cross_entropy(
 ) -> Tensor | CrossEntropyOutput:
     """``cross_entropy(F.linear(x, weight, bias), labels)``, holding part of the logits at a time.
 
-    Rows whose label is ignored are in no matrix product. With ``reduction`` ``"mean"`` or ``"sum"`` the gradients are
-    made together with the loss: three products in all, two where weight is frozen. With ``"none"``, and in float16,
-    they wait for the incoming gradient and the logits are computed again.
+    All logits are held only where a trained weight's gradient would need as much memory for its partial sums. Rows
+    whose label is ignored are in no matrix product. With ``reduction`` ``"mean"`` or ``"sum"`` the gradients are made
+    together with the loss: three products in all, two where weight is frozen. With ``"none"``, and in float16, they
+    wait for the incoming gradient and the logits are computed again.
 
     Args:
         x: ``[..., H]``, float32, bfloat16 or float16, any strides.
@@ -83,10 +84,10 @@ def linear_cross_entropy(
             as :func:`tigon.ops.cross_entropy`.
         accumulate: where partial sums of the weight's gradient are kept: ``"float32"``, or ``"weight"``, in its own
             dtype, which needs no memory beside it for 16-bit weights and rounds once per chunk.
-        memory: ``"fast"``, or ``"low"``: smaller chunks; and where 16-bit weights are trained with float32 sums, tiles
-            of the vocabulary instead of chunks of rows, which need no such sums, but compute some logits twice. Beside
-            the weight's gradient this holds a quarter of a GiB, for 8192 rows of 4096 and any vocabulary, instead of
-            two. The rounding of results is the same.
+        memory: ``"fast"``, or ``"low"``: smaller chunks of rows; and where a 16-bit weight is trained with float32
+            sums, tiles of the vocabulary, which need no such sums but compute some logits twice. For 8192 rows of 4096
+            this holds a quarter of a GiB beside the weight's gradient, whatever the vocabulary. Results are rounded at
+            the same points.
         chunk_rows: rows of logits held at a time, or with tiles as many logits as so many rows have; chosen by size and
             device if None.
 
@@ -97,8 +98,8 @@ def linear_cross_entropy(
     Raises:
         RuntimeError: a shape, dtype, device or option that does not fit, with the values; on the CPU also a label
             outside the vocabulary. On CUDA such a label makes its row's loss and gradient NaN.
-        ValueError: reduction, accumulate or memory is none of these, softcap or chunk_rows is not positive, num_items is given
-            without ``"mean"``, or a constant requires a gradient.
+        ValueError: reduction, accumulate or memory is none of these, softcap or chunk_rows is not positive, num_items
+            is given without ``"mean"``, or a constant requires a gradient.
     """
     refuse_gradients(class_weight=class_weight, token_weights=token_weights)
     if accumulate not in ("float32", "weight"):
