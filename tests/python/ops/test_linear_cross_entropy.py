@@ -132,6 +132,7 @@ LINEAR_CROSS_ENTROPY = Operator(
     options={
         "reduction": ("none", "mean", "sum"),  # none first: the layouts of a gradient need axes
         "chunk_rows": (None, 4, 16),
+        "memory": ("fast", "low"),  # tiles: test_linear_cross_entropy_memory.py
         "label_smoothing": (0.0, 0.1),
         "z_loss": (0.0, 1e-2),
         "softcap": (None, 5.0),
@@ -141,6 +142,7 @@ LINEAR_CROSS_ENTROPY = Operator(
     },
     combine=(
         {"reduction": "mean", "chunk_rows": 4},
+        {"reduction": "mean", "chunk_rows": 4, "memory": "low"},
         {"reduction": "sum", "chunk_rows": 4, "label_smoothing": 0.1, "z_loss": 1e-2, "softcap": 5.0},
         {"reduction": "mean", "z_loss": 1e-2, "return_z_loss": True, "return_token_accuracy": True},
         {"reduction": "none", "z_loss": 1e-2, "return_z_loss": True, "return_token_accuracy": True},

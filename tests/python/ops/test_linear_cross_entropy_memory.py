@@ -216,6 +216,40 @@ def test_tiles_captured_in_a_graph() -> None:
             torch.testing.assert_close(captured[k], g)
 
 
+# --- chunks in low memory -----------------------------------------------------------------------
+
+
+@on_devices
+@on_dtypes
+@pytest.mark.parametrize("wanted", ["x", "x bias"])
+def test_frozen_head_in_low_memory(device: str, dtype: torch.dtype, wanted: str) -> None:
+    """The same chunks give the same bits."""
+    made = to_device(LOW_MEMORY.inputs((2, 9, 10, 75), dtype, torch.Generator().manual_seed(2)), device)
+    low, fast = (gradients(made, wanted.split(), memory=memory, chunk_rows=4) for memory in ("low", "fast"))
+    assert all(torch.equal(low[k], fast[k]) for k in low)
+
+
+@on_devices
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_sums_in_the_weight_itself(device: str, dtype: torch.dtype) -> None:
+    """accumulate="weight" takes chunks of rows, and rounds once for each; tiles round once."""
+    made = LOW_MEMORY.inputs((512, 16, 24), dtype, torch.Generator().manual_seed(0))
+    made["bias"].zero_()
+    made = to_device(made, device)
+    exact = {k: v.double().requires_grad_(k == "weight") if v.is_floating_point() else v for k, v in made.items()}
+    (reference,) = torch.autograd.grad(twin(**exact, reduction="sum"), exact["weight"])
+
+    def error(**options: Any) -> float:
+        g = gradients(made, ["weight"], reduction="sum", **options)["weight"]
+        return float((g.double() - reference).norm() / reference.norm())
+
+    one, tiles = error(chunk_rows=512), error(chunk_rows=8, memory="low")
+    own, low = (error(chunk_rows=8, accumulate="weight", memory=memory) for memory in ("fast", "low"))
+    assert tiles <= 1.25 * one
+    assert own == low
+    assert 1.5 * one < low <= (512 // 8) ** 0.5 * one
+
+
 # --- memory -------------------------------------------------------------------------------------
 
 # In MiB: 16-bit logits of all rows 4, of a tile 0.5, the weight's gradient 0.5, dx 0.0625, its float32 sum 0.125.
