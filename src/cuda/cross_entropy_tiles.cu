@@ -73,7 +73,8 @@ constexpr int kFinishThreads = 256;
 
 /// A thread per row.
 __global__ void __launch_bounds__(kFinishThreads) finish(const CrossEntropyFinish p) {
-  __shared__ float shared[kFinishThreads / kWarp];
+  extern __shared__ float shared[];
+  RowReduction<> reduce(shared);
   const CrossEntropyRows& in = p.results.in;
   const CrossEntropyStatistics& all = p.statistics;
   const float total_weight = in.label_smoothing > 0.0F ? sum_class_weights(in, reduce) : 0.0F;
