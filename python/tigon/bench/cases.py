@@ -9,22 +9,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tigon.bench import names, sweep
+from tigon.bench.names import ROW_WISE
+
 Shape = tuple[int, ...]
 Operands = tuple[Tensor, ...]
 Product = tuple[int, int, int]
-
-ROW_WISE = (
-    "rms_norm",
-    "add_rms_norm",
-    "layer_norm",
-    "softmax",
-    "rope",
-    "swiglu",
-    "swiglu_packed",
-    "geglu",
-    "cross_entropy",
-)
-RANK = {"rope": 6, "linear_cross_entropy": 3}  # of a shape; 2 for all others
 
 # A decoder's sizes: tokens by hidden size, head-dim rows of q/k norms, tokens by MLP size, tokens by vocabulary.
 _GPU: dict[str, tuple[Shape, ...]] = {
@@ -65,8 +55,11 @@ class Case:
 
     @property
     def label(self) -> str:
-        words = [self.op, "×".join(map(str, self.shape)), str(self.dtype).removeprefix("torch."), self.note]
-        return " ".join(word for word in words if word)
+        return names.label(self.op, self.shape, str(self.dtype).removeprefix("torch."), self.note)
+
+    def flops(self, direction: str) -> int | None:
+        """Of the matrix products; None for what memory bounds."""
+        return None if self.products is None else sum(2 * m * k * n for m, k, n in self.products(direction))
 
     def bytes_moved(self, direction: str) -> int | None:
         """None for what matrix products bound."""
@@ -81,12 +74,15 @@ class Case:
             return None
 
 
-def cases(ops: list[str], shapes: list[Shape], dtypes: list[torch.dtype], device: torch.device) -> Iterator[Case]:
-    """All cases of these operators; at the default shapes where none are given."""
+def cases(
+    ops: list[str], shapes: list[Shape], dtypes: list[torch.dtype], device: torch.device, *, swept: bool = False
+) -> Iterator[Case]:
+    """All cases of these operators; where no shapes are given, at the default ones or, swept, at many."""
     defaults = _GPU if device.type == "cuda" else _CPU
+    room = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None
     for dtype in dtypes:
         for op in ops:
-            for shape in shapes or defaults[op]:
+            for shape in sweep.shapes(op, dtype.itemsize, room) if swept else shapes or defaults[op]:
                 yield from _BUILD.get(op, _rows)(op, shape, dtype)
 
 
@@ -157,7 +153,8 @@ def _head(op: str, shape: Shape, dtype: torch.dtype) -> Iterator[Case]:
 
     yield head("trained head", rows, trainable=True)
     yield head("frozen head", rows)
-    yield head("frozen head, half ignored", rows // 2, ignored=True)
+    if rows > 1:  # else none would count
+        yield head("frozen head, half ignored", rows // 2, ignored=True)
 
 
 _BUILD: dict[str, Callable[[str, Shape, torch.dtype], Iterator[Case]]] = {

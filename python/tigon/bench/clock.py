@@ -6,7 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ import torch
 _WARMUP = 3
 _FEWEST_CALLS = 3
 _MOST_SECONDS = 10.0  # of calls for one median
+_LONGEST_LEAD = 0.1  # seconds of work that the GPU is given before the clock starts
 _FLUSH = 2**29  # bytes: more than any L2 cache
 _SHORT_MS = 0.02  # below, the events' own resolution shows: many calls in one CUDA graph are timed instead
 _GRAPHED = 20
@@ -28,17 +29,21 @@ class Timing:
     ms: float
     spread: float
     graphed: bool = False  # in a CUDA graph: nothing is flushed, and launches leave no gaps
+    host_counted: bool = False  # the GPU may have waited for the host meanwhile
 
 
 class Clock:
-    """Times a call on one device: the median of `calls`, of fewer where they would take longer than 10 s.
+    """Times a call on one device: the median of `calls`, of fewer where they would take longer than `seconds`.
 
     On a GPU the L2 cache is flushed before every call, except for kernels under 20 µs: what these work on is small
-    enough to lie in it whenever they run.
+    enough to lie in it whenever they run. The flushes are also the host's lead: a call is timed by the GPU's clock
+    alone if the GPU had not begun with it when the host had issued all of it, which is asked of every call. Where that
+    is not so, the lead is made longer, up to 0.1 s; a call that waits for the GPU itself never gets there, and its
+    Timing says so.
     """
 
-    def __init__(self, device: torch.device, calls: int = 25) -> None:
-        self.device, self.calls = device, calls
+    def __init__(self, device: torch.device, calls: int = 25, seconds: float = _MOST_SECONDS) -> None:
+        self.device, self.calls, self.seconds = device, calls, seconds
         self._cuda = device.type == "cuda"
         if self._cuda:
             self._flush = torch.empty(_FLUSH, dtype=torch.uint8, device=device)
@@ -74,9 +79,11 @@ class Clock:
         return statistics.median(rounds)
 
     def extra_mib(self, run: Callable[[], Any]) -> float | None:
-        """MiB that a call allocates at its peak, its results counted in; None on a CPU."""
+        """MiB that a call allocates at its peak, its results counted in: what PyTorch's allocator hands out. Buffers
+        that a library takes from the system by itself (oneDNN's on a CPU) are not in it. None where it cannot be
+        known."""
         if not self._cuda:
-            return None
+            return _allocated_mib(run)
         self._wait()
         torch.cuda.reset_peak_memory_stats(self.device)
         before = torch.cuda.memory_allocated(self.device)
@@ -89,7 +96,7 @@ class Clock:
         torch.cuda.synchronize(self.device)
 
     def _affordable(self, seconds: float) -> int:
-        return max(_FEWEST_CALLS, min(self.calls, int(_MOST_SECONDS / max(seconds, 1e-9))))
+        return max(_FEWEST_CALLS, min(self.calls, int(self.seconds / max(seconds, 1e-9))))
 
     def _on_gpu(self, run: Callable[[], Any]) -> Timing:
         self._wait()
@@ -97,20 +104,36 @@ class Clock:
         run()
         issued = time.perf_counter() - start
         self._wait()
-        calls = self._affordable(time.perf_counter() - start)
-        # Long enough for the host to be ahead when the clock starts.
-        flushes = min(20, max(1, math.ceil(1.5e3 * issued / self._flush_ms)))
+        took = time.perf_counter() - start
+        lead = shortest = min(1.5 * issued, _LONGEST_LEAD)
+        while not any(ahead for _, ahead in self._samples(run, 2, lead)):
+            if lead >= _LONGEST_LEAD:
+                samples = self._samples(run, self._affordable(took + shortest), shortest)
+                return replace(_timing([ms for ms, _ in samples]), host_counted=True)
+            lead = min(2 * lead, _LONGEST_LEAD)
+        samples = self._samples(run, self._affordable(took + lead), lead)
+        apart = [ms for ms, ahead in samples if ahead]
+        if 2 * len(apart) >= len(samples):
+            return _timing(apart)
+        return replace(_timing([ms for ms, _ in samples]), host_counted=True)
+
+    def _samples(self, run: Callable[[], Any], calls: int, lead: float) -> list[tuple[float, bool]]:
+        """Milliseconds of each call, and whether the host had issued all of it before the GPU began."""
+        flushes = max(1, math.ceil(1e3 * lead / self._flush_ms))
         events = []
         for _ in range(calls):
             for _ in range(flushes):
                 self._flush.zero_()
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()  # type: ignore[no-untyped-call]
+            begin, end = self._event(), self._event()
+            begin.record()
             run()
-            end.record()  # type: ignore[no-untyped-call]
-            events.append((begin, end))
+            end.record()
+            events.append((begin, end, not begin.query()))
         self._wait()
-        return _timing([begin.elapsed_time(end) for begin, end in events])  # type: ignore[no-untyped-call]
+        return [(begin.elapsed_time(end), ahead) for begin, end, ahead in events]
+
+    def _event(self) -> Any:
+        return torch.cuda.Event(enable_timing=True)
 
     def _in_a_graph(self, run: Callable[[], Any]) -> Timing:
         graph = torch.cuda.CUDAGraph()
@@ -118,7 +141,7 @@ class Clock:
             for _ in range(_GRAPHED):
                 run()
         timing = self._on_gpu(graph.replay)
-        return Timing(timing.ms / _GRAPHED, timing.spread / _GRAPHED, graphed=True)
+        return Timing(timing.ms / _GRAPHED, timing.spread / _GRAPHED, True, timing.host_counted)
 
 
 def _seconds(run: Callable[[], Any]) -> float:
@@ -131,3 +154,26 @@ def _timing(times: list[float]) -> Timing:
     ordered = sorted(times)
     last = len(ordered) - 1
     return Timing(statistics.median(ordered), ordered[round(0.9 * last)] - ordered[round(0.1 * last)])
+
+
+def _allocated_mib(run: Callable[[], Any]) -> float | None:
+    """The highest level of what a call's allocations and releases on this CPU add up to. None where this torch cannot
+    say: only its oldest profiler lists them without seconds of its own."""
+    autograd: Any = torch.autograd
+    try:
+        config = autograd.ProfilerConfig(
+            autograd.ProfilerState.CPU, False, True, False, False, False, torch._C._profiler._ExperimentalConfig()
+        )
+        autograd._enable_profiler_legacy(config)
+    except (AttributeError, RuntimeError, TypeError):
+        return None
+    try:
+        result = run()
+    finally:
+        threads = autograd._disable_profiler_legacy()
+    level = peak = 0
+    for event in (event for events in threads for event in events if event.kind() == "memory_alloc"):
+        level += event.cpu_memory_usage()
+        peak = max(peak, level)
+    del result
+    return peak / 2**20

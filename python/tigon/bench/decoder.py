@@ -15,7 +15,7 @@ from torch import Tensor
 import tigon
 from tigon.bench.cases import Case, Operands, Product
 from tigon.bench.peers import Table
-from tigon.bench.step import MODELS
+from tigon.bench.step import MODELS, facts
 
 LAYER = "decoder_layer"
 
@@ -99,13 +99,16 @@ def decode(
     calls: int,
     say: Callable[[str], None],
 ) -> Iterator[dict[str, Any]]:
-    """Rows of transformers' generate, greedy: new tokens per second, the prompt's time counted in."""
+    """Rows of transformers' generate, greedy: new tokens per second, the prompt's time counted in. Peak memory is a
+    GPU's alone: all variants share a process, whose size on a CPU says nothing of one of them."""
     bare = model(name, dtype, device)
     tokens = torch.randint(MODELS[name]["vocab_size"], (batch, prompt), device=device)
     for variant in _ordered(variants):
         try:
             mine = patched(bare, variant)
             times, output = [], tokens
+            if device.type == "cuda":
+                torch.cuda.reset_peak_memory_stats(device)
             for _ in range(calls + 1):
                 start = time.perf_counter()
                 output = mine.generate(
@@ -125,6 +128,7 @@ def decode(
             say(f"{variant}: {type(error).__name__}: {error}")
             continue
         seconds = statistics.median(times[1:])
+        peak = torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None
         yield {
             "model": name,
             "batch": batch,
@@ -134,17 +138,9 @@ def decode(
             "variant": variant,
             "tok_s": batch * new_tokens / seconds,
             "ms_per_token": seconds / new_tokens * 1e3,
+            "peak_gib": peak,  # the model that the variants are copies of counted in
+            "loss": None,
             "tokens": output[0, prompt:].tolist(),
+            **facts(device, [variant], []),
         }
         del mine
-
-
-def decode_table(rows: list[dict[str, Any]]) -> str:
-    """One line per variant; `same`: how many of the new tokens are those of the first variant."""
-    lines = [f"{'variant':8}  {'tokens/s':>9}  {'ms/token':>9}  same"]
-    for row in rows:
-        alike = sum(a == b for a, b in zip(row["tokens"], rows[0]["tokens"], strict=True))
-        lines.append(
-            f"{row['variant']:8}  {row['tok_s']:9.1f}  {row['ms_per_token']:9.2f}  {alike} of {len(row['tokens'])}"
-        )
-    return "\n".join(lines)

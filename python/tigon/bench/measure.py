@@ -40,33 +40,40 @@ def measure(
         if case.key not in table:
             continue
         try:
-            found, result = _variant(case, name, table[case.key], operands, clock, graphed)
+            found, result, lacking = _variant(case, name, table[case.key], operands, clock, graphed)
         except Exception as error:  # whoever fails: the other rows stand
-            say(f"{name}: {case.label}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+            say(f"{name}: {case.label}: {_reason(error)}")
+            found, result, lacking = [], [], ""
+        if clock.device.type == "cuda" and not found:
+            torch.cuda.empty_cache()  # the next one may fit in what a failed one held
+        if not found:
             continue
+        if lacking:
+            say(f"{name}: {case.label}: forward only, {lacking}")
         reference = reference or result
         apart = _apart(result, reference, case.dtype)
         if apart:
             say(f"{name}: {case.label}: its result is {apart:.1e} from Tigon's")
         for row in found:
-            ms = row["ms"]
+            row["apart"], ms = apart, row["ms"]
             moved = case.bytes_moved(row["direction"])
             rate = None if moved is None else moved / ms / 1e6
             row["gb_s"] = rate
             cold = rate if not row["graphed"] else None  # what lies in the caches is no share of the memory's speed
             row["of_copy"] = None if cold is None else cold / peak["copy_gb_s"]
             row["of_same_size_copy"] = None if cold is None or same_size is None else cold / same_size
-            product = products.get(row["direction"])
+            product, flops = products.get(row["direction"]), case.flops(row["direction"])
             row["of_gemm"] = None if product is None else product / ms
+            row["tflop_s"] = None if flops is None else flops / ms / 1e9
         rows += found
     return sorted(rows, key=lambda row: DIRECTIONS.index(row["direction"]))
 
 
 def _variant(
     case: Case, name: str, function: Callable[..., Any], operands: Operands, clock: Clock, graphed: dict[str, bool]
-) -> tuple[list[Row], list[Tensor]]:
-    """Rows, and what was computed: outputs, then gradients. Some peers write over their operands: what is compared is
-    computed on copies of its own, before the clock starts."""
+) -> tuple[list[Row], list[Tensor], str]:
+    """Rows, what was computed (outputs, then gradients), and why there are no gradients where there are none. Some
+    peers write over their operands: what is compared is computed on copies of its own, before the clock starts."""
 
     def fresh(gradients: bool = True) -> list[Tensor]:
         return [t.detach().clone().requires_grad_(gradients and i in case.gradients) for i, t in enumerate(operands)]
@@ -76,15 +83,20 @@ def _variant(
     torch.manual_seed(1)  # the same for every variant
     # A loss is differentiated as loss.backward() does; the gradients are made before the clock starts.
     upstream = [torch.ones_like(o) if o.dim() == 0 else torch.randn_like(o) for o in outputs]
-    gradients = torch.autograd.grad(outputs, [copies[i] for i in case.gradients], upstream)
+    gradients: tuple[Tensor, ...] = ()
+    lacking = ""
+    try:
+        gradients = torch.autograd.grad(outputs, [copies[i] for i in case.gradients], upstream)
+    except RuntimeError as error:  # no backward at all, or none for one of the operands
+        lacking = _reason(error)
     result = [t.detach().float() for t in (*outputs, *gradients)]
-    norm = math.sqrt(sum(float(g.float().square().sum()) for g in gradients))
+    norm = None if lacking else math.sqrt(sum(float(g.float().square().sum()) for g in gradients))
     value = float(outputs[0].detach()) if outputs[0].dim() == 0 else None
     del copies, outputs, gradients
 
     mine, plain = fresh(), fresh(gradients=False)
     wanted = [mine[i] for i in case.gradients]
-    kept = _outputs(function(*mine))
+    kept = [] if lacking else _outputs(function(*mine))
 
     def forward() -> Any:
         with torch.no_grad():
@@ -98,6 +110,8 @@ def _variant(
 
     rows = []
     for direction, call in zip(DIRECTIONS, (forward, backward, both), strict=True):
+        if lacking and direction != "forward":
+            continue
         if direction == "backward" and case.bytes_moved(direction) is None:
             continue  # not counted apart: what it costs depends on what forward has done
         timing = clock(call, graphed.get(direction))
@@ -113,13 +127,18 @@ def _variant(
                 "ms": timing.ms,
                 "spread": timing.spread,
                 "graphed": timing.graphed,
+                "host_counted": timing.host_counted,
                 "extra_mib": clock.extra_mib(call),
                 "host_us": clock.host_us(call),
                 "loss": value,
                 "gradient_norm": norm,
             }
         )
-    return rows, result
+    return rows, result, lacking
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
 
 
 def _outputs(value: Any) -> list[Tensor]:

@@ -1,12 +1,14 @@
-"""Who is measured beside Tigon: for every operator the same operands in, the same result out.
+"""Who is measured beside Tigon: for every operator the same operands in, the same result out, at its fastest settings.
 
 A peer that is not installed is left out, and said so once; one that fails at an operator says why, and the run goes on.
+Several write gradients over what they were given, which is their fastest way.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -82,13 +84,17 @@ def _functional() -> Table:
 
 def _compiled() -> Table:
     """Eager code through torch.compile: compiled at the first call, which does not count. Its buffers are kept for the
-    next call, since backward is timed apart."""
+    next call, since backward is timed apart. The head's matrix products are left to cuBLAS: tuning takes minutes."""
     importlib.import_module("torch._functorch.config").donated_buffer = False  # type: ignore[attr-defined]
-    return {op: torch.compile(function, dynamic=False) for op, function in EAGER.items()}
+
+    def compiled(op: str, function: Function) -> Function:
+        mode = None if op == "linear_cross_entropy" else "max-autotune-no-cudagraphs"
+        return torch.compile(function, dynamic=False, mode=mode)
+
+    return {op: compiled(op, function) for op, function in EAGER.items()}
 
 
 def _liger() -> Table:
-    """Several of these write gradients over what they were given."""
     liger = importlib.import_module("liger_kernel.transformers.functional")
     return {
         "rms_norm": lambda x, w: liger.liger_rms_norm(x, w, EPS, in_place=False),
@@ -103,21 +109,151 @@ def _liger() -> Table:
     }
 
 
+def _liger_cute() -> Table:
+    """What Liger takes with LIGER_KERNEL_IMPL=cutedsl, taken directly: its switch holds for a whole process."""
+    cute = importlib.import_module("liger_kernel.ops.cutedsl.ops")
+    head = cute.LigerFusedLinearCrossEntropyFunction
+    return {
+        "rms_norm": lambda x, w: cute.LigerRMSNormFunction.apply(x, w, EPS, 0.0, "llama", False),
+        "rope": cute.LigerRopeFunction.apply,
+        "swiglu": cute.LigerSiLUMulFunction.apply,
+        "cross_entropy": lambda logits, labels: _first(cute.LigerCrossEntropyFunction.apply(logits, labels, None)),
+        "linear_cross_entropy": lambda x, w, labels: _first(head.apply(x, w, labels)),
+    }
+
+
 def _quack() -> Table:
-    norm = importlib.import_module("quack.rmsnorm").rmsnorm
+    """A chunk of 4096 rows and the tuned kernels are its head's fastest; cross entropy writes over the logits. Its
+    LayerNorm has no backward that autograd knows, and takes weight and bias in float32 alone."""
+    norms = importlib.import_module("quack.rmsnorm")
     softmax = importlib.import_module("quack.softmax").softmax
     cross_entropy = importlib.import_module("quack.cross_entropy").cross_entropy
+
+    wide: list[tuple[Tensor, Tensor]] = []  # the last parameters, and these in float32: no part of the call
+
+    def layer_norm(x: Tensor, *parameters: Tensor) -> Any:
+        if len(wide) != 2 or any(kept[0] is not p for kept, p in zip(wide, parameters, strict=True)):
+            wide[:] = [(p, p.detach().float()) for p in parameters]
+        return norms.layernorm_fwd(x.detach(), wide[0][1], wide[1][1], eps=1e-5)
+
+    def rope(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, ...]:
+        rotate = importlib.import_module("quack.rotary").apply_rotary_emb
+        halves = [table[0, :, : table.shape[-1] // 2] for table in (cos, sin)]
+        return tuple(rotate(x.transpose(1, 2), *halves).transpose(1, 2) for x in (q, k))
+
+    def head(x: Tensor, weight: Tensor, labels: Tensor) -> Any:
+        chunked = importlib.import_module("quack.linear_cross_entropy").chunked_linear_cross_entropy
+        return chunked(x, weight, labels, chunk_size=4096)
+
     return {
-        "rms_norm": lambda x, w: norm(x, w, eps=EPS),
-        "add_rms_norm": lambda x, r, w: norm(x, w, residual=r, eps=EPS, prenorm=True),
+        "rms_norm": lambda x, w: norms.rmsnorm(x, w, eps=EPS),
+        "add_rms_norm": lambda x, r, w: norms.rmsnorm(x, w, residual=r, eps=EPS, prenorm=True),
+        "layer_norm": layer_norm,
         "softmax": softmax,
-        "cross_entropy": lambda logits, labels: cross_entropy(logits, labels, reduction="mean"),
+        "rope": rope,
+        "cross_entropy": lambda logits, labels: cross_entropy(logits, labels, reduction="mean", inplace_backward=True),
+        "linear_cross_entropy": head,
     }
 
 
 def _cut_cross_entropy() -> Table:
+    """As it comes: gradients too small to count are left out, its fastest setting."""
     cce = importlib.import_module("cut_cross_entropy").linear_cross_entropy
     return {"linear_cross_entropy": lambda x, w, labels: cce(x, w, labels)}
+
+
+def _trl() -> Table:
+    """The fused head of TRL's SFTTrainer, in its own chunks, on the rows that count."""
+    function = importlib.import_module("trl.kernels").ChunkedLogProbFunction
+    chunk = importlib.import_module("trl.trainer.utils")._CHUNKED_LOGPROB_CHUNK_SIZE
+
+    def head(x: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
+        counted = labels != -100
+        chosen = function.apply(x[counted], weight, None, labels[counted], 1.0, chunk, None, 1.0, ("log_probs",))
+        loss: Tensor = -chosen[0].sum() / counted.sum().clamp(min=1)
+        return loss
+
+    return {"linear_cross_entropy": head}
+
+
+def _hub_kernels() -> Table:
+    """What the hub has for transformers' `use_kernels`: it is downloaded at the first call, and a failure stays one."""
+    get_kernel = importlib.import_module("kernels").get_kernel
+    loaded: dict[str, Any] = {}
+
+    def kernel(repository: str, version: int) -> Any:
+        if repository not in loaded:
+            try:
+                loaded[repository] = get_kernel(f"kernels-community/{repository}", version=version)
+            except Exception as error:  # no network, no build for this torch, ...
+                loaded[repository] = error
+        if isinstance(loaded[repository], Exception):
+            raise loaded[repository]
+        return loaded[repository]
+
+    layers: list[Any] = []
+
+    def rms_norm(x: Tensor, weight: Tensor) -> Any:
+        if not layers:  # a module without a constructor of its own, as `kernels` wants it
+            layers.append(kernel("liger-kernels", 3).layers.LigerRMSNorm())
+            layers[0].variance_epsilon = EPS
+        layers[0].__dict__["weight"] = weight
+        return layers[0].forward(x)
+
+    def swiglu(packed: Tensor) -> Tensor:
+        y = packed.new_empty(*packed.shape[:-1], packed.shape[-1] // 2)
+        kernel("activation", 1).silu_and_mul(y, packed.detach())
+        return y
+
+    @torch.no_grad()
+    def rope(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> Any:
+        return kernel("rotary", 2).apply_rotary_transformers(
+            q, k, cos, sin
+        )  # for inference alone, as transformers has it
+
+    return {"rms_norm": rms_norm, "swiglu_packed": swiglu, "rope": rope}
+
+
+def _unsloth() -> Table:
+    """Importing it changes transformers for the rest of the process. Its norms have no gradient of their weights; rope,
+    gates and cross entropy write over their operands."""
+    importlib.import_module("unsloth")
+    kernels = importlib.import_module("unsloth.kernels")
+
+    def rms_norm(x: Tensor, weight: Tensor) -> Any:
+        return kernels.fast_rms_layernorm(SimpleNamespace(weight=weight, variance_epsilon=EPS), x)
+
+    def layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Any:
+        module = SimpleNamespace(weight=weight, bias=bias, eps=1e-5, elementwise_affine=True)
+        return kernels.fast_layernorm(module, x)
+
+    return {
+        "rms_norm": rms_norm,
+        "layer_norm": layer_norm,
+        "rope": kernels.fast_rope_embedding,
+        "swiglu": _gate(kernels.swiglu_fg_kernel, kernels.swiglu_DWf_DW_dfg_kernel),
+        "geglu": _gate(kernels.geglu_approx_forward_kernel, kernels.geglu_approx_backward_kernel),
+        "cross_entropy": lambda logits, labels: kernels.fast_cross_entropy_loss(logits[None], labels[None]),
+    }
+
+
+def _gate(forward: Function, backward: Function) -> Function:
+    """Unsloth's two kernels of a gate as autograd wants them. Its backward turns (dy, gate, up) in place into (y again,
+    for the LoRA gradient; dup; dgate)."""
+
+    class Gate(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, gate: Tensor, up: Tensor) -> Any:
+            ctx.operands = gate.detach(), up.detach()
+            return forward(gate[None], up[None])[0]
+
+        @staticmethod
+        def backward(ctx: Any, dy: Tensor) -> Any:
+            _, dup, dgate = backward(dy, *ctx.operands)
+            return dgate, dup
+
+    applied: Function = Gate.apply
+    return applied
 
 
 def _first(value: Any) -> Any:
@@ -129,8 +265,12 @@ PEERS: dict[str, Callable[[], Table]] = {
     "F": _functional,
     "compile": _compiled,
     "liger": _liger,
+    "liger-cute": _liger_cute,
     "quack": _quack,
     "cce": _cut_cross_entropy,
+    "trl": _trl,
+    "kernels": _hub_kernels,
+    "unsloth": _unsloth,
 }
 
 

@@ -1,19 +1,26 @@
 """Whole training steps of a random model, unpatched and patched, each variant in a process of its own.
 
-`python -m tigon.bench.step SETTINGS` runs one variant and prints its row as JSON.
+`python -m tigon.bench.step SETTINGS` runs one variant and prints its row as JSON; with a FOLDER behind it, saves the
+random model there instead, for a variant that has a loader of its own.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import importlib
+import importlib.util
 import json
+import os
 import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from typing import Any
+
+from tigon.bench import names
 
 MODELS: dict[str, dict[str, Any]] = {
     "llama3-8b": {
@@ -47,6 +54,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": False,
     },
 }
+_LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 _SETTLED = 3  # steps that do not count, where there are more
 
 
@@ -65,6 +73,7 @@ class Settings:
     gradient_checkpointing: bool
     use_cpu: bool
     variant: str = "tigon"
+    folder: str = ""  # the saved model, for a variant that loads it
 
     @property
     def tuner(self) -> str:
@@ -76,18 +85,34 @@ class Settings:
 
 def run(settings: Settings) -> dict[str, Any]:
     """The row of one variant, in a process of its own. RuntimeError says what it printed last."""
-    command = [sys.executable, "-m", "tigon.bench.step", json.dumps(dataclasses.asdict(settings))]
+    row: dict[str, Any]
+    if settings.variant != "unsloth":
+        row = json.loads(_process(settings))
+        return row
+    if importlib.util.find_spec("unsloth") is None:
+        raise RuntimeError("the package unsloth is not installed")
+    with tempfile.TemporaryDirectory() as folder:
+        _process(settings, folder)
+        row = json.loads(_process(dataclasses.replace(settings, folder=folder)))
+    return row
+
+
+def _process(settings: Settings, *folder: str) -> str:
+    """The last line that a process of its own prints."""
+    command = [sys.executable, "-m", "tigon.bench.step", json.dumps(dataclasses.asdict(settings)), *folder]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         raise RuntimeError(lines[-1] if lines else f"exit code {done.returncode}")
-    row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return row
+    return done.stdout.splitlines()[-1] if done.stdout else ""
 
 
 def measure(settings: Settings) -> dict[str, Any]:
     """Runs one variant here: the same weights, tokens and seed for all. Memory is the allocator's peak on a GPU, the
     largest resident size of the process on a CPU."""
+    if settings.variant == "unsloth":
+        os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", UNSLOTH_DISABLE_STATISTICS="1")
+        importlib.import_module("unsloth")  # before transformers, which it changes
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -97,8 +122,10 @@ def measure(settings: Settings) -> dict[str, Any]:
         from tigon.train.malloc import keep_freed_memory
 
         keep_freed_memory()  # for every variant, as `tigon sft` has it
-    model = _model(settings, device)
+    model = _unsloth(settings) if settings.variant == "unsloth" else _model(settings, device)
     patched = _patch(settings.variant, model)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()  # a loader's own peak is no step's
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=1e-4, fused=device.type == "cuda")
     generator = torch.Generator().manual_seed(1)
@@ -134,10 +161,23 @@ def measure(settings: Settings) -> dict[str, Any]:
         "loss": losses,
         "grad_norm": norms,
         "patched": patched,
+        **facts(device, [settings.variant], ["peft"] if settings.tuner_type == "lora" else []),
     }
 
 
-def _model(settings: Settings, device: Any) -> Any:
+def facts(device: Any, variants: list[str], packages: list[str]) -> dict[str, Any]:
+    """Device, versions and date: what every row of steps carries, since rows of several runs share a file."""
+    import torch
+
+    return {
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "versions": names.versions(variants, ["transformers", *packages]),
+        "date": datetime.date.today().isoformat(),
+    }
+
+
+def _bare(settings: Settings, device: Any) -> Any:
+    """The model with random weights of one seed."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -147,6 +187,14 @@ def _model(settings: Settings, device: Any) -> Any:
         config = LlamaConfig(**MODELS[settings.model], max_position_embeddings=max(8192, settings.length))
         model: Any = LlamaForCausalLM(config)
     torch.set_default_dtype(torch.float32)
+    return model
+
+
+def _model(settings: Settings, device: Any) -> Any:
+    import torch
+
+    model = _bare(settings, device)
+    torch.manual_seed(1)  # of the adapters
     if settings.tuner_type == "lora":
         from peft import LoraConfig, get_peft_model
 
@@ -162,6 +210,53 @@ def _model(settings: Settings, device: Any) -> Any:
     return model
 
 
+def save(settings: Settings, folder: str) -> None:
+    """The random model and a tokenizer with a word per token id, as a loader from a folder wants them."""
+    import torch
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from transformers import PreTrainedTokenizerFast
+
+    device = torch.device("cuda" if torch.cuda.is_available() and not settings.use_cpu else "cpu")
+    model = _bare(settings, device)
+    model.config.bos_token_id, model.config.eos_token_id, model.config.pad_token_id = 1, 2, 0
+    model.save_pretrained(folder)
+    words = {f"<{i}>": i for i in range(model.config.vocab_size)}
+    special = {"pad_token": "<0>", "bos_token": "<1>", "eos_token": "<2>", "unk_token": "<3>"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel(words, unk_token="<3>")), **special)
+    tokenizer.save_pretrained(folder)
+
+
+def _unsloth(settings: Settings) -> Any:
+    """Unsloth's own loader and adapters, as fast as they get: no dropout, no bias, 16 bits, and its way to keep
+    activations on the host where they are computed again."""
+    import torch
+
+    loader = importlib.import_module("unsloth").FastLanguageModel
+    checkpointing = "unsloth" if settings.gradient_checkpointing else False
+    model, _ = loader.from_pretrained(
+        settings.folder,
+        max_seq_length=settings.length,
+        dtype=getattr(torch, settings.torch_dtype),
+        load_in_4bit=False,
+        full_finetuning=settings.tuner_type == "full",
+        local_files_only=True,
+    )
+    torch.manual_seed(1)
+    if settings.tuner_type == "lora":
+        chosen = settings.target_modules
+        model = loader.get_peft_model(
+            model,
+            r=settings.lora_rank,
+            lora_alpha=2 * settings.lora_rank,
+            lora_dropout=0,
+            bias="none",
+            target_modules=_LINEAR if chosen == ["all-linear"] else chosen,
+            use_gradient_checkpointing=checkpointing,
+        )
+    return loader.for_training(model, use_gradient_checkpointing=bool(checkpointing)) or model
+
+
 def _patch(variant: str, model: Any) -> str | None:
     if variant == "tigon":
         import tigon
@@ -174,19 +269,9 @@ def _patch(variant: str, model: Any) -> str | None:
     return None
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """One line per variant: speed, memory, and how far its losses are from the first one's."""
-    lines = [
-        f"{'variant':8}  {'tokens/s':>9}  {'ms':>8}  {'GiB':>6}  {'last loss':>9}  {'apart':>7}  {'|gradient|':>10}"
-    ]
-    for row in rows:
-        apart = max(abs(a - b) for a, b in zip(row["loss"], rows[0]["loss"], strict=True))
-        lines.append(
-            f"{row['variant']:8}  {row['tok_s']:9,.0f}  {row['step_ms']:8.1f}  {row['peak_gib']:6.1f}"
-            f"  {row['loss'][-1]:9.5f}  {apart:7.1e}  {row['grad_norm'][0]:10.5f}"
-        )
-    return "\n".join(lines)
-
-
 if __name__ == "__main__":
-    print(json.dumps(measure(Settings(**json.loads(sys.argv[1])))))
+    _settings = Settings(**json.loads(sys.argv[1]))
+    if sys.argv[2:]:
+        save(_settings, sys.argv[2])
+    else:
+        print(json.dumps(measure(_settings)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import importlib.util
+import itertools
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -12,17 +13,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tigon.bench.names import HEAD, PEERS, RANK, ROW_WISE
 from tigon.cli.parser import make_parser, parse
 from tigon.train.options import OptionError, boolean, check_ranges, option
 
 _USAGE = """\
 usage: tigon bench ops|loss|layer|train|decode [--FLAG VALUE ...]
+       tigon bench report FILE... [--markdown] [--plot NAME.svg]
 
   ops     row-wise operators: time, share of a plain copy's speed, against PyTorch and other libraries
   loss    the output head with its loss: time against the plain matrix products, extra memory
   layer   one decoder layer, frozen: time against its plain matrix products
   train   whole training steps of a random model: tokens/s, memory, losses
   decode  transformers' generate, unpatched and patched: tokens/s (Tigon has no decoding of its own yet)
+  report  the tables and pictures of JSON files that these wrote
 
 tigon bench ops --help explains the flags."""
 
@@ -32,6 +36,7 @@ Row-wise operators and losses beside what else is installed.
   tigon bench ops --op rms_norm cross_entropy --peers F compile liger
   tigon bench ops --op softmax --shapes 8192x4096 --dtypes float32
   tigon bench loss --json loss.json --plot loss.html
+  tigon bench ops --sweep --peers F liger quack
 
 A share of 1.00 is a plain copy's speed for the fewest bytes that the operation can move, or for
 `loss` that of its matrix products alone. Forward, backward and both are timed apart; the caches of a
@@ -50,20 +55,23 @@ GEMM is the time of its matrix products alone.
 
   tigon bench layer --model llama3-8b --batch 4 --length 2048 --peers eager liger"""
 
+_REPORT = """\
+Reads files that `--json` wrote and prints their tables again.
+
+  tigon bench report bench/results/*-ops.json --markdown
+  tigon bench report train.json --plot train.svg"""
+
 _DECODE = """\
 transformers' generate with random weights, greedy, its own cache.
 
   tigon bench decode --model smollm2-135m --prompt 64 --new_tokens 64"""
 
 _MODELS = ("llama3-8b", "smollm2-135m", "tiny")
-OPERATORS = (
-    *("rms_norm", "add_rms_norm", "layer_norm", "softmax", "rope", "swiglu", "swiglu_packed", "geglu"),
-    "cross_entropy",
-)
-PEERS = ("eager", "F", "compile", "liger", "quack", "cce")
+_STEP_PEERS = ("eager", "liger", "unsloth")
 _DTYPES = ("bfloat16", "float16", "float32")
 T = TypeVar("T")
 _SUFFIXES = (".png", ".svg", ".html")
+_SWEPT_SECONDS = 0.5  # of calls for one median, of which a sweep takes a thousand
 
 
 def shape(text: str) -> tuple[int, ...]:
@@ -89,8 +97,11 @@ class LossArguments:
     peers: list[str] = option(
         ["eager", "F"], "whom to measure beside Tigon, where installed", group="what", many=True, choices=PEERS
     )
+    sweep: bool = option(
+        False, "many shapes of every operator, and who is fastest at how many", group="what", kind=boolean
+    )
     use_cpu: bool = option(False, "measure the CPU although there is a GPU", group="how", kind=boolean)
-    calls: int = option(25, "calls per median", group="how", kind=int, least=3)
+    calls: int | None = option(None, "calls per median", group="how", kind=int, least=3, unset="25, of a sweep 7")
     json: str | None = option(None, "write the rows to this file", group="output")
     plot: list[str] = option(
         [], "write pictures: names that end in .png, .svg or .html", group="output", many=True, unset="none"
@@ -99,7 +110,7 @@ class LossArguments:
 
 @dataclasses.dataclass
 class OpsArguments(LossArguments):
-    op: list[str] = option(list(OPERATORS), "operators", group="what", many=True, choices=OPERATORS)
+    op: list[str] = option(list(ROW_WISE), "operators", group="what", many=True, choices=ROW_WISE)
 
 
 @dataclasses.dataclass
@@ -115,7 +126,7 @@ class TrainArguments:
     gradient_checkpointing: bool = option(False, "recompute activations", group="step", kind=boolean)
     use_cpu: bool = option(False, "measure the CPU although there is a GPU", group="step", kind=boolean)
     peers: list[str] = option(
-        ["eager"], "whom to measure beside Tigon, where installed", group="what", many=True, choices=("eager", "liger")
+        ["eager"], "whom to measure beside Tigon, where installed", group="what", many=True, choices=_STEP_PEERS
     )
     json: str | None = option(None, "append the rows to this file", group="output")
 
@@ -150,6 +161,18 @@ class DecodeArguments(DecoderArguments):
     json: str | None = option(None, "append the rows to this file", group="output")
 
 
+@dataclasses.dataclass
+class ReportArguments:
+    markdown: bool = option(False, "tables in Markdown", group="output", kind=boolean)
+    plot: list[str] = option(
+        [],
+        "write pictures of all files together: names that end in .png or .svg",
+        group="output",
+        many=True,
+        unset="none",
+    )
+
+
 def main(argv: Sequence[str]) -> int:
     if not argv:
         print(_USAGE)
@@ -164,14 +187,15 @@ def main(argv: Sequence[str]) -> int:
         "layer": _layer,
         "train": _train,
         "decode": _decode,
+        "report": _report,
     }
     if what not in commands:
-        raise OptionError(f"bench measures {', '.join(commands)}, not {what}.")
+        raise OptionError(f"bench knows {', '.join(commands)}, not {what}.")
     return commands[what](rest)
 
 
 def _loss(argv: Sequence[str]) -> int:
-    return _operators(["linear_cross_entropy"], _parsed(LossArguments, "loss", _OPS, argv))
+    return _operators([HEAD], _parsed(LossArguments, "loss", _OPS, argv))
 
 
 def _ops(argv: Sequence[str]) -> int:
@@ -181,18 +205,22 @@ def _ops(argv: Sequence[str]) -> int:
 
 def _operators(ops: list[str], args: LossArguments) -> int:
     _check_files(args.json, args.plot)
+    if args.sweep and args.shapes:
+        raise OptionError("--sweep has shapes of its own: leave --shapes out.")
+    for sizes in args.shapes:
+        for op in ops:
+            if len(sizes) != RANK.get(op, 2):
+                raise OptionError(f"--shapes: {op} has {RANK.get(op, 2)} sizes, got {'x'.join(map(str, sizes))}.")
     import torch  # only now, which takes seconds
 
     from tigon.bench import cases, peers
+    from tigon.bench.clock import Clock
 
     device = _device(args.use_cpu)
-    for sizes in args.shapes:
-        for op in ops:
-            if len(sizes) != cases.RANK.get(op, 2):
-                raise OptionError(f"--shapes: {op} has {cases.RANK.get(op, 2)} sizes, got {'x'.join(map(str, sizes))}.")
     dtypes = [getattr(torch, name) for name in args.dtypes]
-    todo = list(cases.cases(ops, args.shapes, dtypes, device))
-    return _measure(todo, lambda say: peers.tables(args.peers, say), device, args)
+    todo = list(cases.cases(ops, args.shapes, dtypes, device, swept=args.sweep))
+    clock = Clock(device, args.calls or 7, _SWEPT_SECONDS) if args.sweep else Clock(device, args.calls or 25)
+    return _measure(todo, lambda say: peers.tables(args.peers, say), clock, args)
 
 
 def _layer(argv: Sequence[str]) -> int:
@@ -201,21 +229,21 @@ def _layer(argv: Sequence[str]) -> int:
     import torch
 
     from tigon.bench import decoder
+    from tigon.bench.clock import Clock
 
     device, dtype = _device(args.use_cpu), getattr(torch, args.torch_dtype)
     case = decoder.layer_case(args.model, args.batch, args.length, dtype)
-    return _measure([case], lambda _: decoder.layers(args.model, dtype, device, args.peers), device, args)
+    clock = Clock(device, args.calls)
+    return _measure([case], lambda _: decoder.layers(args.model, dtype, device, args.peers), clock, args)
 
 
-def _measure(todo: list[Any], tables: Callable[[Any], Any], device: Any, args: LossArguments | LayerArguments) -> int:
+def _measure(todo: list[Any], tables: Callable[[Any], Any], clock: Any, args: LossArguments | LayerArguments) -> int:
     """Measures the cases, and writes what was asked for."""
     import torch
 
-    import tigon
-    from tigon.bench import ceilings, measure, report
-    from tigon.bench.clock import Clock
+    from tigon.bench import ceilings, measure, names, report
 
-    clock = Clock(device, args.calls)
+    device = clock.device
     rows: list[dict[str, Any]] = []
     with _progress(len(todo) + 1) as (say, doing, done):
         variants = tables(say)
@@ -225,16 +253,15 @@ def _measure(todo: list[Any], tables: Callable[[Any], Any], device: Any, args: L
             doing(case.label)
             rows += measure.measure(case, variants, clock, peak, say)
             done()
+    packages = ["transformers"] if isinstance(args, LayerArguments) else []
     result = {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
-        "versions": {"torch": torch.__version__, "tigon": tigon.__version__},
+        "versions": names.versions(dict.fromkeys(row["variant"] for row in rows), packages),
         "date": datetime.date.today().isoformat(),
         "ceilings": peak,
         "rows": rows,
     }
-    print("  ".join(f"{key} {value:,.1f}" for key, value in peak.items()))
-    print(report.table(rows))
-    print(report.losses(rows))
+    print(report.show(result))
     _write(args.json, result)
     for name in args.plot:
         if name.endswith(".html"):
@@ -244,12 +271,33 @@ def _measure(todo: list[Any], tables: Callable[[Any], Any], device: Any, args: L
     return 0
 
 
+def _report(argv: Sequence[str]) -> int:
+    parser = make_parser(ReportArguments, "bench report", description=_REPORT)
+    parser.usage = "tigon bench report FILE... [--FLAG VALUE ...]"
+    files = list(itertools.takewhile(lambda word: not word.startswith("-"), argv))
+    args = ReportArguments(**parse(parser, ReportArguments, argv[len(files) :], aliases={}, implied={}))
+    if not files:
+        raise OptionError("bench report needs files that --json wrote.")
+    _check_files(None, args.plot, _SUFFIXES[:2])
+    from tigon.bench import report
+
+    try:
+        results = [report.load(Path(file)) for file in files]
+    except ValueError as error:
+        raise OptionError(f"{error}.") from None
+    print("\n\n".join(report.show(result, args.markdown) for result in results))
+    rows = [row for result in results for row in (result if isinstance(result, list) else result["rows"])]
+    for name in args.plot:
+        report.draw(rows, Path(name))
+    return 0
+
+
 def _decode(argv: Sequence[str]) -> int:
     args = _parsed(DecodeArguments, "decode", _DECODE, argv)
     earlier = _earlier(args.json)
     import torch
 
-    from tigon.bench import decoder
+    from tigon.bench import decoder, report
 
     rows = []
     with _progress(len(args.peers) + 1) as (say, doing, done):
@@ -267,8 +315,7 @@ def _decode(argv: Sequence[str]) -> int:
         ):
             rows.append(row)
             done()
-    print(f"{args.model}, {args.batch} × {args.prompt} + {args.new_tokens}, {args.torch_dtype}")
-    print(decoder.decode_table(rows))
+    print(report.show(rows))
     _write(args.json, [*earlier, *rows])
     return 0
 
@@ -276,7 +323,7 @@ def _decode(argv: Sequence[str]) -> int:
 def _train(argv: Sequence[str]) -> int:
     args = _parsed(TrainArguments, "train", _TRAIN, argv)
     earlier = _earlier(args.json)
-    from tigon.bench import step
+    from tigon.bench import report, step
 
     values = dataclasses.asdict(args)
     peers, path = values.pop("peers"), values.pop("json")
@@ -291,9 +338,7 @@ def _train(argv: Sequence[str]) -> int:
             done()
     if not rows:
         return 1
-    first = rows[0]
-    print(f"{first['model']}, {first['tuner']}, {first['batch']} × {first['length']}, {first['dtype']}")
-    print(step.table(rows))
+    print(report.show(rows))
     _write(path, [*earlier, *rows])
     return 0 if any(row["variant"] == "tigon" for row in rows) else 1
 
@@ -324,10 +369,10 @@ def _write(path: str | None, result: Any) -> None:
         Path(path).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
-def _check_files(path: str | None, pictures: list[str]) -> None:
+def _check_files(path: str | None, pictures: list[str], suffixes: Sequence[str] = _SUFFIXES) -> None:
     for name in pictures:
-        if Path(name).suffix not in _SUFFIXES:
-            raise OptionError(f"--plot {name}: the name must end in {', '.join(_SUFFIXES)}.")
+        if Path(name).suffix not in suffixes:
+            raise OptionError(f"--plot {name}: the name must end in {', '.join(suffixes)}.")
     for flag, name in (*(("--json", p) for p in [path] if p), *(("--plot", p) for p in pictures)):
         if not Path(name).absolute().parent.is_dir():
             raise OptionError(f"{flag} {name}: there is no such folder.")

@@ -132,7 +132,7 @@ def test_ops_command_writes_rows_and_pictures(tmp_path: Path, capsys: pytest.Cap
         (["ops", "--op", "rope", "--shapes", "16x32"], "rope has 6 sizes, got 16x32"),
         (["ops", "--op", "sofmax"], "must be one of rms_norm"),
         (["ops", "--plot", "bars.gif"], "must end in .png, .svg, .html"),
-        (["everything"], "bench measures ops, loss, layer, train, decode, not everything"),
+        (["everything"], "bench knows ops, loss, layer, train, decode, report, not everything"),
         (["train", "--batch", "0"], "--batch must be at least 1, got 0"),
     ],
 )

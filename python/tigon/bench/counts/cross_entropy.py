@@ -8,9 +8,10 @@ import torch
 
 
 def bytes_moved(shape: tuple[int, ...], dtype: torch.dtype, direction: str) -> int:
-    """Forward alone: logits in. Both directions: logits in, their gradient out. Labels (int64) and losses besides."""
+    """Forward alone: logits in. Both directions: logits in, their gradient out, since a row's loss and gradient follow
+    from one reading. Labels (int64) besides; the mean loss is one number."""
     streams = {"forward": 1, "both": 2}[direction]
-    return streams * math.prod(shape) * dtype.itemsize + math.prod(shape[:-1]) * (8 + 4)
+    return streams * math.prod(shape) * dtype.itemsize + math.prod(shape[:-1]) * 8
 
 
 def flops(shape: tuple[int, ...], direction: str) -> int:

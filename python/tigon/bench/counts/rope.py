@@ -6,13 +6,13 @@ import torch
 
 
 def bytes_moved(shape: tuple[int, int, int, int, int, int], dtype: torch.dtype, direction: str) -> int:
-    """Either direction: q and k in and out. cos and sin besides, in the same dtype."""
+    """Forward: q and k in and out. Backward: their gradients in and out. cos and sin besides, in the same dtype."""
     batch, q_heads, k_heads, tokens, dim, rotary = shape
-    heads = 2 * batch * (q_heads + k_heads) * dim
-    return (heads + 2 * rotary) * tokens * dtype.itemsize
+    streams, tables = {"forward": (2, 2), "backward": (2, 2)}[direction]
+    return (streams * batch * (q_heads + k_heads) * dim + tables * rotary) * tokens * dtype.itemsize
 
 
 def flops(shape: tuple[int, int, int, int, int, int], direction: str) -> int:
     """Either direction, per rotated feature: two products and their sum."""
     batch, q_heads, k_heads, tokens, _, rotary = shape
-    return 3 * batch * (q_heads + k_heads) * tokens * rotary
+    return {"forward": 3, "backward": 3}[direction] * batch * (q_heads + k_heads) * tokens * rotary
