@@ -2,9 +2,9 @@
 # PRESET=cpu leaves the CUDA kernels out; any preset of CMakePresets.json will do.
 export PYTHON PRESET
 
-.PHONY: help setup build demo test lint format clean
+.PHONY: help setup build demo test lint format bench-tables clean
 help:            ## this list
-	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 setup:           ## Python environment (.venv), build tools, system libraries
 	@tools/setup.sh
@@ -23,6 +23,9 @@ lint: build      ## the checks of `make test` alone
 
 format: setup    ## rewrite the sources as clang-format and ruff want them
 	@tools/lint.sh --fix
+
+bench-tables:    ## write README's measured tables and pictures again, from bench/results
+	@$${PYTHON:-.venv/bin/python} tools/bench_tables.py
 
 clean:           ## remove build folder and compiled libraries (.venv stays)
 	rm -rf build python/tigon/_lib

@@ -48,7 +48,8 @@ def load(path: Path) -> Any:
     if isinstance(result, dict) and {"device", "versions", "date", "ceilings", "rows"} <= set(result):
         rows = result["rows"]
     else:
-        rows, wanted = result, {"model", "variant", "tok_s", "device", "versions", "date"}
+        rows, wanted = result, {"model", "batch", "length", "tuner", "dtype", "variant", "tok_s", "peak_gib", "loss"}
+        wanted |= {"device", "versions", "date"}
     if not isinstance(rows, list) or not all(isinstance(row, dict) and wanted <= set(row) for row in rows):
         raise ValueError(f"{path}: these are no rows of tigon bench")
     return result
@@ -119,7 +120,8 @@ def text(table: Lines, left: int) -> str:
 
 def markdown(table: Lines, left: int) -> str:
     rule = ["---"] * left + ["---:"] * (len(table[0]) - left)
-    return "\n".join("| " + " | ".join(line) + " |" for line in (table[0], rule, *table[1:]))
+    escaped = ([cell.replace("|", "\\|") for cell in line] for line in (table[0], rule, *table[1:]))
+    return "\n".join("| " + " | ".join(line) + " |" for line in escaped)
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -197,8 +199,11 @@ def show(result: Any, as_markdown: bool = False) -> str:
     render: Callable[[Lines, int], str] = markdown if as_markdown else text
     gap = "\n\n" if as_markdown else "\n"
     if isinstance(result, list):
-        made = {_made(row) for row in result}
-        return gap.join([*sorted(made), render(steps(result), 2)])
+        runs: dict[tuple[str, str], dict[str, str]] = {}  # versions of all variants of a day's runs
+        for row in result:
+            runs.setdefault((row["device"], row["date"]), {}).update(row["versions"])
+        made = (_made({"device": device, "date": date, "versions": found}) for (device, date), found in runs.items())
+        return gap.join([*made, render(steps(result), 2)])
     rows, peak = result["rows"], result["ceilings"]
     ceilings = "  ".join(f"{key} {value:,.1f}" for key, value in peak.items())
     tables = [render(lines(rows), 3) if as_markdown else table(rows)]

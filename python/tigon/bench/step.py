@@ -143,7 +143,7 @@ def measure(settings: Settings) -> dict[str, Any]:
             norms.append(float(torch.nn.utils.clip_grad_norm_(parameters, 1.0)))
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-            losses.append(float(loss))
+            losses.append(float(loss.detach()))
             times.append(time.perf_counter() - start)
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else resident
