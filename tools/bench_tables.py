@@ -72,9 +72,9 @@ def ops(root: Path, paths: list[Path]) -> str:
             words = [op, " × ".join(map(str, shape)), note]
             table.append([" ".join(filter(None, words)), of, *(cell for row in pair for cell in _shares(row, rows))])
     words = (
-        f"Operators on an {_machine(results[0])}: their share of a plain copy's speed for the fewest bytes they can move, "
-        f"or of their plain matrix products' (GEMM), and that of the fastest of {', '.join(peers)}. All shapes, times and "
-        f"memory: {links(root, paths, 'ops')}."
+        f"Operators on an {_machine(results[0])}: their share of a plain copy's speed for the fewest bytes they can "
+        f"move, or of their plain matrix products' (GEMM), and that of the fastest of {', '.join(peers)}. All shapes, "
+        f"times and memory: {links(root, paths, 'ops')}."
     )
     return f"{filled(words)}\n\n{report.markdown(table, 2)}"
 

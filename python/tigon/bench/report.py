@@ -124,14 +124,6 @@ def markdown(table: Lines, left: int) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in escaped)
 
 
-def table(rows: Sequence[Row]) -> str:
-    """All rows of operators as text; a mark at `ms` is explained below."""
-    shown = text(lines(rows), 3)
-    if any(row.get("host_counted") for row in rows):
-        shown += "\nh: the host was not done issuing the call when the GPU began; ms may count its time"
-    return shown
-
-
 def losses(rows: Sequence[Row]) -> str:
     """What was computed, beside what it took: a wrong fast answer shows here."""
     shown = []
@@ -206,7 +198,9 @@ def show(result: Any, as_markdown: bool = False) -> str:
         return gap.join([*made, render(steps(result), 2)])
     rows, peak = result["rows"], result["ceilings"]
     ceilings = "  ".join(f"{key} {value:,.1f}" for key, value in peak.items())
-    tables = [render(lines(rows), 3) if as_markdown else table(rows)]
+    tables = [render(lines(rows), 3)]
+    if any(row.get("host_counted") for row in rows):
+        tables.append("h: the host had not issued all of the call when the GPU began with it; ms may count its time")
     if len({row["variant"] for row in rows}) > 1:
         tables.append(render(standing(rows), 3))
     return gap.join([_made(result), ceilings, *tables, *([] if as_markdown else [losses(rows)])])
@@ -291,6 +285,7 @@ def _bars(axes: Any, shown: Sequence[Row], rows: Sequence[Row], colours: dict[st
         at += 0.8
     axes.axvline(1.0, color="#37474F", linewidth=1)
     axes.set_yticks(ticks, labels, fontsize=7)
+    axes.margins(y=0.02)
     axes.invert_yaxis()
     if seen:
         axes.legend(loc="lower right", fontsize=8)
