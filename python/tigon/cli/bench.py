@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import datetime
 import importlib.util
-import itertools
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tigon.bench.names import HEAD, PEERS, RANK, ROW_WISE
-from tigon.cli.parser import make_parser, parse
+from tigon.cli.parser import Parser, make_parser, parse
 from tigon.train.options import OptionError, boolean, check_ranges, option
 
 _USAGE = """\
@@ -46,7 +46,7 @@ _TRAIN = """\
 Training steps of a model with random weights, each variant in a process of its own, on the same
 weights and tokens.
 
-  tigon bench train --model llama3-8b --batch 4 --length 2048 --peers eager liger
+  tigon bench train --model llama3-8b --batch 4 --length 2048 --peers eager liger unsloth
   tigon bench train --model smollm2-135m --lora_rank 8 --batch 4 --length 256 --torch_dtype float32"""
 
 _LAYER = """\
@@ -161,18 +161,6 @@ class DecodeArguments(DecoderArguments):
     json: str | None = option(None, "append the rows to this file", group="output")
 
 
-@dataclasses.dataclass
-class ReportArguments:
-    markdown: bool = option(False, "tables in Markdown", group="output", kind=boolean)
-    plot: list[str] = option(
-        [],
-        "write pictures of all files together: names that end in .png or .svg",
-        group="output",
-        many=True,
-        unset="none",
-    )
-
-
 def main(argv: Sequence[str]) -> int:
     if not argv:
         print(_USAGE)
@@ -272,17 +260,21 @@ def _measure(todo: list[Any], tables: Callable[[Any], Any], clock: Any, args: Lo
 
 
 def _report(argv: Sequence[str]) -> int:
-    parser = make_parser(ReportArguments, "bench report", description=_REPORT)
-    parser.usage = "tigon bench report FILE... [--FLAG VALUE ...]"
-    files = list(itertools.takewhile(lambda word: not word.startswith("-"), argv))
-    args = ReportArguments(**parse(parser, ReportArguments, argv[len(files) :], aliases={}, implied={}))
-    if not files:
-        raise OptionError("bench report needs files that --json wrote.")
+    parser = Parser(
+        prog="tigon bench report",
+        description=_REPORT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("files", nargs="+", metavar="FILE", help="JSON that `--json` wrote")
+    parser.add_argument("--markdown", action="store_true", help="tables in Markdown")
+    parser.add_argument("--plot", nargs="+", default=[], metavar="NAME", help="pictures of all files: .png or .svg")
+    args = parser.parse_args(argv)
     _check_files(None, args.plot, _SUFFIXES[:2])
     from tigon.bench import report
 
     try:
-        results = [report.load(Path(file)) for file in files]
+        results = [report.load(Path(file)) for file in args.files]
     except ValueError as error:
         raise OptionError(f"{error}.") from None
     print("\n\n".join(report.show(result, args.markdown) for result in results))

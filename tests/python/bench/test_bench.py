@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib.util
 import json
 import math
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 
-from tigon.bench import cases, measure, peers, report, step
+from tigon.bench import cases, measure, names, peers, report, step, sweep
 from tigon.bench.clock import Clock
 from tigon.cli.main import main
 
@@ -28,7 +32,7 @@ def rows_of(op: str, shape: tuple[int, ...], tables: dict[str, peers.Table], sai
 @pytest.mark.parametrize(
     ("op", "shape"),
     [
-        *((op, (8, 64)) for op in cases.ROW_WISE if op != "rope"),
+        *((op, (8, 64)) for op in names.ROW_WISE if op != "rope"),
         ("rope", (1, 4, 2, 8, 16, 16)),
         ("linear_cross_entropy", (16, 32, 100)),
     ],
@@ -41,21 +45,20 @@ def test_rows_add_up(op: str, shape: tuple[int, ...]) -> None:
     assert {"tigon", "eager"} <= {row["variant"] for row in rows}
     for row in rows:
         assert row["ms"] > 0
+        assert row["extra_mib"] > 0
+        assert not row["host_counted"]
         assert row["shape"] == list(shape)
         if op == "linear_cross_entropy":
             assert row["gb_s"] is None
             assert row["of_gemm"] > 0
+            (case,) = (c for c in cases.cases([op], [shape], [torch.float32], CPU) if c.note == row["note"])
+            assert row["tflop_s"] == pytest.approx(case.flops(row["direction"]) / row["ms"] / 1e9)
         else:
             assert row["of_copy"] == pytest.approx(row["gb_s"] / PEAK["copy_gb_s"])
     for note in {row["note"] for row in rows}:
         norms = [row["gradient_norm"] for row in rows if row["note"] == note]
         assert norms == pytest.approx([norms[0]] * len(norms), rel=1e-4)
         assert norms[0] > 0
-
-
-def test_bytes_of_both_are_those_of_the_parts() -> None:
-    (case,) = cases.cases(["softmax"], [(4, 8)], [torch.bfloat16], CPU)
-    assert case.bytes_moved("both") == (2 + 3) * 4 * 8 * 2
 
 
 def test_a_head_is_compared_with_the_products_of_the_rows_that_count() -> None:
@@ -134,6 +137,7 @@ def test_ops_command_writes_rows_and_pictures(tmp_path: Path, capsys: pytest.Cap
         (["ops", "--plot", "bars.gif"], "must end in .png, .svg, .html"),
         (["everything"], "bench knows ops, loss, layer, train, decode, report, not everything"),
         (["train", "--batch", "0"], "--batch must be at least 1, got 0"),
+        (["ops", "--sweep", "--shapes", "16x32"], "--sweep has shapes of its own"),
     ],
 )
 def test_mistakes_are_one_sentence(flags: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,8 +147,25 @@ def test_mistakes_are_one_sentence(flags: list[str], sentence: str, capsys: pyte
     assert error.count("\n") == 1
 
 
-def test_training_steps_have_equal_losses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+STEPS = step.Settings(
+    model="tiny",
+    tuner_type="lora",
+    lora_rank=4,
+    target_modules=["all-linear"],
+    batch=2,
+    length=32,
+    steps=4,
+    torch_dtype="float32",
+    gradient_checkpointing=False,
+    use_cpu=True,
+)
+
+
+def test_training_steps_have_equal_losses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("peft")
+    monkeypatch.setattr(step, "run", step.measure)  # here: each process of its own waits for its imports
     flags = ["--model", "tiny", "--lora_rank", "4", "--batch", "2", "--length", "32", "--steps", "4"]
     flags += ["--torch_dtype", "float32", "--use_cpu", "--peers", "eager", "--json", str(tmp_path / "steps.json")]
     assert main(["bench", "train", *flags]) == 0
@@ -155,6 +176,55 @@ def test_training_steps_have_equal_losses(tmp_path: Path, capsys: pytest.Capture
     assert ours["tok_s"] == pytest.approx(2 * 32 / ours["step_ms"] * 1e3)
     assert "patched" in ours["patched"]
     assert math.isfinite(ours["grad_norm"][0])
+    assert {"torch", "tigon", "transformers", "peft"} == set(ours["versions"])
+    assert (ours["device"], len(ours["date"])) == ("cpu", 10)
+
+
+def test_unsloth_loads_the_same_model_with_its_own_loader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A double of its loader, made of transformers and peft, on the folder that is saved for it: equal losses."""
+    peft = pytest.importorskip("peft")
+    transformers = pytest.importorskip("transformers")
+    given: dict[str, Any] = {}
+
+    class FastLanguageModel:
+        @staticmethod
+        def from_pretrained(folder: str, *, dtype: torch.dtype, **settings: Any) -> Any:
+            given.update(settings)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+            return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype), tokenizer
+
+        @staticmethod
+        def get_peft_model(model: Any, *, use_gradient_checkpointing: Any, **settings: Any) -> Any:
+            given["checkpointing"] = use_gradient_checkpointing
+            return peft.get_peft_model(model, peft.LoraConfig(**settings))
+
+        @staticmethod
+        def for_training(model: Any, use_gradient_checkpointing: bool) -> Any:
+            return model.train()
+
+    double = ModuleType("unsloth")
+    double.FastLanguageModel = FastLanguageModel  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "unsloth", double)
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "UNSLOTH_DISABLE_STATISTICS"):
+        monkeypatch.setenv(name, "1")  # as it was, afterwards
+    step.save(STEPS, str(tmp_path))
+    eager = step.measure(dataclasses.replace(STEPS, variant="eager"))
+    row = step.measure(dataclasses.replace(STEPS, variant="unsloth", folder=str(tmp_path)))
+    assert row["loss"] == pytest.approx(eager["loss"], rel=1e-5)
+    assert row["grad_norm"] == pytest.approx(eager["grad_norm"], rel=1e-4)
+    assert given["checkpointing"] is False
+    assert not given["load_in_4bit"]
+    step.measure(
+        dataclasses.replace(STEPS, variant="unsloth", folder=str(tmp_path), gradient_checkpointing=True, steps=1)
+    )
+    assert given["checkpointing"] == "unsloth"
+
+
+def test_a_loader_that_is_not_installed_is_named() -> None:
+    if importlib.util.find_spec("unsloth"):
+        pytest.skip("unsloth is installed")
+    with pytest.raises(RuntimeError, match="the package unsloth is not installed"):
+        step.run(dataclasses.replace(STEPS, variant="unsloth"))
 
 
 def test_a_layer_is_compared_with_its_products(tmp_path: Path) -> None:
@@ -179,17 +249,50 @@ def test_decoding_gives_the_same_tokens(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_a_variant_that_fails_says_its_last_line() -> None:
-    settings = step.Settings(
-        model="tiny",
-        tuner_type="lora",
-        lora_rank=4,
-        target_modules=["no_such_layer"],
-        batch=1,
-        length=8,
-        steps=1,
-        torch_dtype="float32",
-        gradient_checkpointing=False,
-        use_cpu=True,
-    )
+    pytest.importorskip("peft")
     with pytest.raises(RuntimeError, match="no_such_layer"):
-        step.run(settings)
+        step.run(dataclasses.replace(STEPS, target_modules=["no_such_layer"]))
+
+
+def test_a_sweep_has_long_short_and_odd_rows() -> None:
+    """On a GPU with room for all of them; tensors of 128 MiB where only the row length varies."""
+    for op in ("rms_norm", "softmax", "swiglu"):
+        found = sweep.shapes(op, 2, 2**37)
+        assert all(rows * columns * 2 == pytest.approx(2**27, rel=0.01) for rows, columns in found[:13])
+        assert {64, 96, 576, 4096, 65536} <= {columns for _, columns in found[:13]}
+        assert [rows for rows, _ in found[13:]] == [1, 7, 64, 1000, 8192, 131072]
+    assert {(1, 32001), (64, 50257), (2048, 262144)} <= set(sweep.shapes("cross_entropy", 2, 2**37))
+    assert {(17, 4096, 128256), (65536, 4096, 128256), (2048, 4096, 50257)} <= set(
+        sweep.shapes("linear_cross_entropy", 2, 2**37)
+    )
+    assert {dim for *_, dim in sweep.shapes("rope", 2, 2**37)} == {64, 96, 128, 256}
+
+
+@pytest.mark.parametrize("op", [*names.ROW_WISE, names.HEAD])
+@pytest.mark.parametrize("room", [2**33, None])
+def test_a_sweep_takes_a_32nd_of_the_room(op: str, room: int | None) -> None:
+    found = sweep.shapes(op, 2, room)
+    assert found
+    assert len(set(found)) == len(found)
+    assert all(len(shape) == names.RANK.get(op, 2) for shape in found)
+    for shape in found:
+        if op in ("softmax", "cross_entropy"):
+            assert 2 * math.prod(shape) <= (2**24 if room is None else room // 32)
+
+
+def test_a_sweep_says_who_is_fastest_at_how_many_shapes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sweep, "shapes", lambda op, itemsize, room: [(1, 16), (3, 17)])
+    path = tmp_path / "sweep.json"
+    flags = ["--op", "softmax", "--sweep", "--peers", "F", "--use_cpu", "--calls", "3", "--json", str(path)]
+    assert main(["bench", "ops", *flags]) == 0
+    shown = capsys.readouterr().out
+    assert "softmax 3×17 bfloat16" in shown
+    assert "of 2" in next(line for line in shown.splitlines() if line.startswith("softmax ") and " of " in line)
+    assert {tuple(row["shape"]) for row in json.loads(path.read_text())["rows"]} == {(1, 16), (3, 17)}
+
+
+def test_a_head_of_one_row_has_none_to_ignore() -> None:
+    found = list(cases.cases([names.HEAD], [(1, 8, 16)], [torch.float32], CPU))
+    assert [case.note for case in found] == ["trained head", "frozen head"]

@@ -1,4 +1,4 @@
-"""The adapters of other libraries: run where these are installed, and else against doubles that keep their contracts."""
+"""The adapters of other libraries: run where these are installed, and else on doubles that keep their contracts."""
 
 from __future__ import annotations
 

@@ -128,4 +128,4 @@ def test_what_is_no_result_is_one_sentence(
 
 def test_report_needs_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "report", "--markdown"]) == 2
-    assert "needs files that --json wrote" in capsys.readouterr().err
+    assert "The following arguments are required: FILE" in capsys.readouterr().err
