@@ -207,6 +207,8 @@ def _operators(ops: list[str], args: LossArguments) -> int:
     device = _device(args.use_cpu)
     dtypes = [getattr(torch, name) for name in args.dtypes]
     todo = list(cases.cases(ops, args.shapes, dtypes, device, swept=args.sweep))
+    if not todo:
+        raise OptionError(f"--sweep: {torch.cuda.get_device_name(device)} has too little memory for these operators.")
     clock = Clock(device, args.calls or 7, _SWEPT_SECONDS) if args.sweep else Clock(device, args.calls or 25)
     return _measure(todo, lambda say: peers.tables(args.peers, say), clock, args)
 
