@@ -93,7 +93,7 @@ def cells(row: Row, rows: Sequence[Row]) -> list[str]:
         _number(row["of_copy"], ".2f"),
         _number(row.get("tflop_s"), ".0f"),
         _number(row["of_gemm"], ".2f"),
-        _number(row["extra_mib"], ".0f"),
+        _number(row["extra_mib"], ".0f" if (row["extra_mib"] or 0) >= 10 else ".1f"),
         _number(row["host_us"], ".0f"),
         _number(speed_over_best_peer(row, rows), ".2f"),
     ]

@@ -98,13 +98,13 @@ def run(settings: Settings) -> dict[str, Any]:
 
 
 def _process(settings: Settings, *folder: str) -> str:
-    """The last line that a process of its own prints."""
+    """What a process of its own prints last, or nothing; other libraries print too."""
     command = [sys.executable, "-m", "tigon.bench.step", json.dumps(dataclasses.asdict(settings)), *folder]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         raise RuntimeError(lines[-1] if lines else f"exit code {done.returncode}")
-    return done.stdout.splitlines()[-1] if done.stdout else ""
+    return next((line for line in reversed(done.stdout.splitlines()) if line.startswith("{")), "")
 
 
 def measure(settings: Settings) -> dict[str, Any]:
@@ -242,7 +242,6 @@ def _unsloth(settings: Settings) -> Any:
         full_finetuning=settings.tuner_type == "full",
         local_files_only=True,
     )
-    torch.manual_seed(1)
     if settings.tuner_type == "lora":
         chosen = settings.target_modules
         model = loader.get_peft_model(
@@ -251,6 +250,7 @@ def _unsloth(settings: Settings) -> Any:
             lora_alpha=2 * settings.lora_rank,
             lora_dropout=0,
             bias="none",
+            random_state=1,
             target_modules=_LINEAR if chosen == ["all-linear"] else chosen,
             use_gradient_checkpointing=checkpointing,
         )

@@ -194,8 +194,9 @@ def test_unsloth_loads_the_same_model_with_its_own_loader(tmp_path: Path, monkey
             return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype), tokenizer
 
         @staticmethod
-        def get_peft_model(model: Any, *, use_gradient_checkpointing: Any, **settings: Any) -> Any:
+        def get_peft_model(model: Any, *, use_gradient_checkpointing: Any, random_state: int, **settings: Any) -> Any:
             given["checkpointing"] = use_gradient_checkpointing
+            torch.manual_seed(random_state)
             return peft.get_peft_model(model, peft.LoraConfig(**settings))
 
         @staticmethod
