@@ -4,7 +4,8 @@
     python tools/bench_tables.py --check   # exits 1 where README.md or a picture says something else than the results
 
 A block is `<!-- bench:NAME -->` to `<!-- /bench:NAME -->`. `ops` is made from the newest DATE-h200-ops.json and
--loss.json, `train` from the newest DATE-h200-train.json; a block of which there is no result stays as it is.
+-loss.json, `train` from the newest DATE-h200-train.json, `sweep`, a sentence, from the newest DATE-h200-ops-sweep.json
+and -loss-sweep.json; a block of which there is no result stays as it is.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Row = dict[str, Any]
 DEVICE = "h200"
 NOTHING = "—"
 WIDTH = 120
-KINDS = {"ops": ("ops", "loss"), "train": ("train",)}  # of results, by block
+KINDS = {"ops": ("ops", "loss"), "sweep": ("ops-sweep", "loss-sweep"), "train": ("train",)}  # of results, by block
 
 
 def newest(root: Path, kind: str) -> Path | None:
@@ -38,10 +39,13 @@ def picture(block: str) -> str:
     return f"docs/images/bench-{DEVICE}-{block}.svg"
 
 
-def links(root: Path, paths: list[Path], block: str) -> str:
-    """To the results that a block is made from, and to its picture."""
-    results = ", ".join(f"[{path.name}]({path.relative_to(root)})" for path in paths)
-    return f"{results}, as [bars]({picture(block)})"
+def links(root: Path, paths: list[Path]) -> str:
+    """To the results that a block is made from."""
+    return ", ".join(f"[{path.name}]({path.relative_to(root)})" for path in paths)
+
+
+def bars(block: str) -> str:
+    return f"as [bars]({picture(block)})"
 
 
 def peer(variant: str, versions: dict[str, str]) -> str:
@@ -74,9 +78,33 @@ def ops(root: Path, paths: list[Path]) -> str:
     words = (
         f"Operators on an {_machine(results[0])}: their share of a plain copy's speed for the fewest bytes they can "
         f"move, or of their plain matrix products' (GEMM), and that of the fastest of {', '.join(peers)}. All shapes, "
-        f"times and memory: {links(root, paths, 'ops')}."
+        f"times and memory: {links(root, paths)}, {bars('ops')}."
     )
     return f"{filled(words)}\n\n{report.markdown(table, 2)}"
+
+
+def sweep(root: Path, paths: list[Path]) -> str:
+    """At how many shapes and directions Tigon is the fastest, and where it is the slowest beside the best of others."""
+    ratios: list[tuple[float, Row, Row]] = []
+    peers: dict[str, None] = {}
+    for result in map(report.load, paths):
+        rows = result["rows"]
+        peers |= dict.fromkeys(peer(row["variant"], result["versions"]) for row in rows if row["variant"] != "tigon")
+        for row in _ours(rows):
+            best = report.best_peer(row, rows)
+            if best is not None:
+                ratios.append((best["ms"] / row["ms"], row, best))
+    if not ratios:
+        raise ValueError(f"{paths[0]}: nobody was measured beside Tigon")
+    worst, row, best = min(ratios, key=lambda found: found[0])
+    shapes = {(row["op"], row.get("note", ""), tuple(row["shape"])) for _, row, _ in ratios}
+    won = sum(ratio >= 1 for ratio, _, _ in ratios)
+    words = (
+        f"In a sweep over {len(shapes)} shapes, long, short and odd, forward, backward and both ({len(ratios)} cases), "
+        f"Tigon is the fastest beside {', '.join(peers)} at {won}; at worst it has {worst:.2f} of the speed of "
+        f"{best['variant']}, at {report.name(row)}, {row['direction']}: {links(root, paths)}."
+    )
+    return filled(words)
 
 
 def _machine(facts: Row) -> str:
@@ -123,7 +151,8 @@ def train(root: Path, paths: list[Path]) -> str:
         size = f"{row['batch']} × {row['length']}"
         table.append([row["model"], _tuner(row["tuner"]), size, *cells, *ratios])
     words = (
-        f"Whole steps on an {_machine(rows[0])}, each variant in a process of its own: {links(root, paths, 'train')}."
+        f"Whole steps on an {_machine(rows[0])}, each variant in a process of its own: "
+        f"{links(root, paths)}, {bars('train')}."
     )
     return f"{filled(words)}\n\n{report.markdown(table, 3)}"
 
@@ -139,8 +168,8 @@ def _tuner(words: str) -> str:
 
 
 def made(root: Path) -> dict[str, tuple[str, list[Row]]]:
-    """For each block that has results: its text, and the rows of its picture."""
-    makers = {"ops": ops, "train": train}
+    """For each block that has results: its text, and the rows of its picture; no rows, no picture."""
+    makers = {"ops": ops, "sweep": sweep, "train": train}
     found = {}
     for block, kinds in KINDS.items():
         paths = [path for kind in kinds if (path := newest(root, kind))]
@@ -148,7 +177,7 @@ def made(root: Path) -> dict[str, tuple[str, list[Row]]]:
             results = [report.load(path) for path in paths]
             rows = [row for result in results for row in (result if isinstance(result, list) else result["rows"])]
             drawn = [row for row in rows if row.get("direction", "both") == "both"]
-            found[block] = makers[block](root, paths), drawn
+            found[block] = makers[block](root, paths), [] if block == "sweep" else drawn
     return found
 
 
@@ -169,7 +198,7 @@ def main(argv: list[str], root: Path = ROOT) -> int:
     for block, (text, rows) in made(root).items():
         new = replaced(new, block, text)
         file = root / picture(block)
-        if not file.exists() or report.digest(rows) not in file.read_text(encoding="utf-8"):
+        if rows and not (file.exists() and report.digest(rows) in file.read_text(encoding="utf-8")):
             stale.append(picture(block))
             if not check:
                 report.draw(rows, file)

@@ -19,6 +19,8 @@ an old table
 <!-- /bench:train -->
 <!-- bench:ops -->
 <!-- /bench:ops -->
+<!-- bench:sweep -->
+<!-- /bench:sweep -->
 The end
 """
 
@@ -96,6 +98,23 @@ def test_tables_are_made_from_the_newest_results(root: Path) -> None:
     assert "liger 0.8.5 tok/s (GiB)" in text
     assert all(len(line) <= 120 for line in text.splitlines() if not line.startswith("|"))
     assert bench_tables.main(["--check"], root) == 0
+
+
+def test_a_sweep_is_a_sentence_with_its_worst_case(root: Path) -> None:
+    rows = [operator("softmax", v, "both", ms) for v, ms in (("tigon", 1.0), ("F", 4.0), ("liger", 2.0))]
+    rows += [operator("softmax", v, "both", ms, shape=[1, 7]) for v, ms in (("tigon", 4.0), ("F", 3.0))]
+    rows += [operator("softmax", v, "forward", ms, shape=[1, 7]) for v, ms in (("tigon", 1.0), ("F", 1.0))]
+    put(root, "2026-12-24-h200-ops-sweep.json", result("2026-12-24", rows))
+    assert bench_tables.main([], root) == 0
+    text = (root / "README.md").read_text(encoding="utf-8").replace("\n", " ")
+    assert "a sweep over 2 shapes, long, short and odd, forward, backward and both (3 cases)" in text
+    assert (
+        "the fastest beside F, liger 0.8.5 at 2; at worst it has 0.75 of the speed of F, at softmax 1×7 bfloat16"
+        in text
+    )
+    assert "an old table" in text  # of another block
+    assert bench_tables.main(["--check"], root) == 0
+    assert not list((root / "docs/images").iterdir())
 
 
 @pytest.mark.parametrize("what", ["figure", "picture", "result"])
