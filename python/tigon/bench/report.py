@@ -89,11 +89,11 @@ def cells(row: Row, rows: Sequence[Row]) -> list[str]:
         row["variant"],
         _number(row["ms"], ".4f") + "h" * bool(row.get("host_counted")),
         _number(row["spread"], ".4f"),
-        _number(row["gb_s"], ".0f"),
+        _rounded_number(row["gb_s"]),
         _number(row["of_copy"], ".2f"),
-        _number(row.get("tflop_s"), ".0f"),
+        _rounded_number(row.get("tflop_s")),
         _number(row["of_gemm"], ".2f"),
-        _number(row["extra_mib"], ".0f" if (row["extra_mib"] or 0) >= 10 else ".1f"),
+        _rounded_number(row["extra_mib"]),
         _number(row["host_us"], ".0f"),
         _number(speed_over_best_peer(row, rows), ".2f"),
     ]
@@ -324,3 +324,8 @@ def _rounded(values: dict[str, float]) -> dict[str, str]:
 
 def _number(value: float | None, form: str) -> str:
     return "" if value is None else format(value, form)
+
+
+def _rounded_number(value: float | None) -> str:
+    """Without decimals, but for small ones."""
+    return _number(value, ".2f" if value is not None and 0 < value < 10 else ".0f")

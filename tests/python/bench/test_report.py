@@ -66,7 +66,7 @@ def test_markdown_and_a_picture_of_several_files(tmp_path: Path, capsys: pytest.
     picture = tmp_path / "all.svg"
     assert main(["bench", "report", *files, "--markdown", "--plot", str(picture)]) == 0
     shown = capsys.readouterr().out
-    assert "| softmax 4×8 bfloat16 | both | tigon | 1.0000 | 0.1000 | 10 | 0.50 | 1.0 | 5 | 2.00 |" in shown
+    assert "| softmax 4×8 bfloat16 | both | tigon | 1.0000 | 0.1000 | 10 | 0.50 | 1.00 | 5 | 2.00 |" in shown
     assert "| liger | 2.0000h |" in shown
     assert "h: the host had not issued" in shown
     assert "torch 2.99, liger-kernel 1" in shown
