@@ -55,7 +55,8 @@ def measure(
         if apart:
             say(f"{name}: {case.label}: its result is {apart:.1e} from Tigon's")
         for row in found:
-            row["apart"], ms = apart, row["ms"]
+            row["apart"] = apart if math.isfinite(apart) else None  # of another shape, or no numbers
+            ms = row["ms"]
             moved = case.bytes_moved(row["direction"])
             rate = None if moved is None else moved / ms / 1e6
             row["gb_s"] = rate

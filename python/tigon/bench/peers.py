@@ -186,9 +186,9 @@ def _hub_kernels() -> Table:
             try:
                 loaded[repository] = get_kernel(f"kernels-community/{repository}", version=version)
             except Exception as error:  # no network, no build for this torch, ...
-                loaded[repository] = error
-        if isinstance(loaded[repository], Exception):
-            raise loaded[repository]
+                loaded[repository] = f"{type(error).__name__}: {error}"  # itself, it would hold the operands
+        if isinstance(loaded[repository], str):
+            raise RuntimeError(loaded[repository])
         return loaded[repository]
 
     layers: list[Any] = []

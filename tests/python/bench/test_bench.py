@@ -89,6 +89,15 @@ def test_a_peer_that_is_wrong_is_named() -> None:
     assert said[0].startswith("wrong: softmax 4×8 float32: its result is 1.0e-02 from Tigon's")
 
 
+def test_a_result_without_numbers_is_named_and_stays_json() -> None:
+    said: list[str] = []
+    tables = {"tigon": peers.tables([], said.append)["tigon"], "nan": {"softmax": lambda x: x.softmax(-1) * math.nan}}
+    rows = rows_of("softmax", (4, 8), tables, said)
+    assert "its result is nan from Tigon's" in said[0]
+    assert {row["apart"] for row in rows if row["variant"] == "nan"} == {None}
+    assert {row["apart"] for row in rows if row["variant"] == "tigon"} == {0.0}
+
+
 def test_a_peer_that_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent() -> peers.Table:
         raise ModuleNotFoundError("No module named 'liger_kernel'")
