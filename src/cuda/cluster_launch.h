@@ -8,12 +8,13 @@
 
 namespace tigon::cuda {
 
-/// A kernel in clusters of `cluster` blocks along x; in plain blocks where that is 1.
+/// A kernel in clusters of `cluster` blocks along x; in plain blocks where that is 1. For kernels
+/// whose blocks stay: as many as the device runs at once.
 class ClusterLaunch {
  public:
-  ClusterLaunch(unsigned threads, int cluster, std::size_t shared_bytes, cudaStream_t stream)
+  ClusterLaunch(dim3 threads, int cluster, std::size_t shared_bytes, cudaStream_t stream)
       : cluster_(static_cast<unsigned>(cluster)) {
-    config_.blockDim = dim3(threads);
+    config_.blockDim = threads;
     config_.dynamicSmemBytes = shared_bytes;
     config_.stream = stream;
     attribute_.id = cudaLaunchAttributeClusterDimension;

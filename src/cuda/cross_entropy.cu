@@ -166,7 +166,9 @@ void launch_backward(const Context& ctx, const CrossEntropyBackward& p) {
 void launch_scale(const Context& ctx, const CrossEntropyScale& p) {
   launch_rows(ctx, p.rows, p.cols, p.dlogits, p.out,
               [&]<class T, int N>(unsigned blocks, dim3 threads, std::size_t, cudaStream_t stream) {
-                scale<T, N><<<blocks, threads, 0, stream>>>(p);
+                // Mostly there is nothing to do: few blocks find that out soonest.
+                const unsigned few = 4 * static_cast<unsigned>(multiprocessors(ctx.device.index));
+                scale<T, N><<<std::min(blocks, few), threads, 0, stream>>>(p);
               });
   check(cudaGetLastError(), "cross_entropy_scale");
 }

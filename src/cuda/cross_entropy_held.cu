@@ -43,6 +43,8 @@ __global__ void __launch_bounds__(kLogitThreads,
 
   int row = static_cast<int>(blockIdx.x >> cluster_bits);
   Label next_label(in, row, true);
+  const auto label_of = [&](int of) { return of < rows ? Label::load(in, of) : 0; };
+  std::int64_t coming = label_of(row + step);  // two rows ahead: nobody waits for it
   RowEdges next;
   // Asks for a row that counts. A single element and the label's logit are there before any block
   // overwrites the row: what the blocks exchange depends on them.
@@ -64,7 +66,8 @@ __global__ void __launch_bounds__(kLogitThreads,
     const RowPart<T, N> part(z, cols, cluster);
     HeldLogits<T, N> held(part);
     if (label.counts) held.load(ahead.wait(z, part), edges.edge);
-    next_label = Label(in, row + step, row + step < rows);
+    next_label = Label::read(in, coming, row + step < rows);
+    coming = label_of(row + 2 * step);
     if (label.counts) __syncthreads();  // nobody reads what the next row overwrites
     fetch(row + step);
     if (!label.counts) {
@@ -89,16 +92,16 @@ __global__ void __launch_bounds__(kLogitThreads,
       mine[0].beaten = held.beats(edges.z_label, target) ? 1.0F : 0.0F;
     }
     mine[0] = combine_warp<kStatistics>(mine, scale2);
-    if constexpr (!kStatistics)
-      mine[0].beaten = __shfl_sync(0xFFFFFFFF, edges.z_label, 0);  // so that it has been read
+    if constexpr (!kStatistics)  // the first warp of all has it; sent, it has been read
+      mine[0].beaten = __shfl_sync(0xFFFFFFFF, edges.z_label, 0);
     cluster.exchange(mine[0], parts);
+    const float z_label = kStatistics ? edges.z_label : __shfl_sync(0xFFFFFFFF, parts[0].beaten, 0);
     const RowSummary all = combine_warp<kStatistics>(parts, scale2);
 
     const float log_sum = logf(all.sum);
     const float largest = scale * all.top;
     if (first) {
-      const RowLoss loss{scale * edges.z_label, largest, log_sum,
-                         scale * all.total,     classes, all.beaten};
+      const RowLoss loss{scale * z_label, largest, log_sum, scale * all.total, classes, all.beaten};
       loss.write(p, row, label, label_weight, row_weight);
     }
     if (out == nullptr) continue;
@@ -107,20 +110,18 @@ __global__ void __launch_bounds__(kLogitThreads,
     const float softmax = g.factor * __fdividef(g.softmax, all.sum) * exponent.correction();
     const float smooth = g.factor * g.smooth;
     exponent.with([&](auto of) {
-      held.visit(out, [&](auto width, int col, T* to, auto& v) {
-        constexpr int kWidth = width.value;
+      held.visit(out, [&](auto width, int, T* to, auto& v) {
 #pragma unroll
-        for (int i = 0; i < kWidth; ++i) {
+        for (int i = 0; i < width.value; ++i) {
           v[i] = softmax * fast_exp2(of(v[i]));
           if constexpr (kStatistics) v[i] -= smooth;
         }
-        if (static_cast<unsigned>(target - col) < kWidth) {
-#pragma unroll
-          for (int i = 0; i < kWidth; ++i)
-            if (i == target - col) v[i] -= g.factor * g.target;
-        }
         store_streaming(to, v);
       });
+      if (target < 0 || !held.has(target)) return;
+      float at_label = softmax * fast_exp2(of(z_label));
+      if constexpr (kStatistics) at_label -= smooth;
+      out[target] = from_float<T>(at_label - g.factor * g.target);
     });
   }
 }
@@ -165,7 +166,7 @@ bool launch_held_cross_entropy(const Context& ctx, const CrossEntropyForward& p)
       if (launch.threads == 0) return;
       const bool statistics = p.correct || in.label_smoothing > 0.0F;
       const auto kernel = statistics ? forward_held<T, N, true> : forward_held<T, N, false>;
-      ClusterLaunch config(static_cast<unsigned>(launch.threads), launch.cluster,
+      ClusterLaunch config(dim3(launch.threads), launch.cluster,
                            most > 1 ? RowAhead<T, N>::bytes(launch.threads) : 0,
                            static_cast<cudaStream_t>(ctx.stream));
       std::int64_t clusters = in.rows.count;

@@ -73,7 +73,7 @@ constexpr int kFinishThreads = 256;
 
 /// A thread per row.
 __global__ void __launch_bounds__(kFinishThreads) finish(const CrossEntropyFinish p) {
-  extern __shared__ float shared[];
+  __shared__ float shared[RowReduction<>::kFloats * kFinishThreads / kWarp];
   RowReduction<> reduce(shared);
   const CrossEntropyRows& in = p.results.in;
   const CrossEntropyStatistics& all = p.statistics;

@@ -11,12 +11,14 @@ namespace {
 struct GeluOf {
   Gelu gelu;
 
+  template <bool kRough>
   __device__ __forceinline__ float value(float x) const {
     if (gelu == Gelu::erf) return x * normcdff(x);
     float unused;
-    return x * tanh_cdf(x, unused);
+    return x * tanh_cdf<kRough>(x, unused);
   }
 
+  template <bool kRough>
   __device__ __forceinline__ float slope(float x, float& y) const {
     if (gelu == Gelu::erf) {
       const float cdf = normcdff(x);
@@ -24,7 +26,7 @@ struct GeluOf {
       return fmaf(x, 0.398942280F * expf(-0.5F * x * x), cdf);  // density: 1 / sqrt(2 pi)
     }
     float inner;
-    const float p = tanh_cdf(x, inner);
+    const float p = tanh_cdf<kRough>(x, inner);
     y = x * p;
     return fmaf(y * (1.0F - p), inner, p);
   }
@@ -33,12 +35,13 @@ struct GeluOf {
   /// (1 + tanh(u)) / 2 is the logistic function of 2 u, which does not cancel for negative u.
   /// inner is the derivative of 2 u. Far out the result is 0 or 1 to the last bit: what the clamp
   /// cuts off is only overflow.
+  template <bool kRough>
   static __device__ __forceinline__ float tanh_cdf(float x, float& inner) {
     constexpr float kScale = 1.59576912F;  // 2 sqrt(2 / pi)
     constexpr float kCubic = 0.044715F;
     const float c = fminf(fmaxf(x, -32.0F), 32.0F);
     inner = kScale * fmaf(3.0F * kCubic, c * c, 1.0F);
-    return logistic(kScale * c * fmaf(kCubic, c * c, 1.0F));
+    return logistic<kRough>(kScale * c * fmaf(kCubic, c * c, 1.0F));
   }
 };
 

@@ -8,12 +8,19 @@
 #include "tigon/context.h"
 
 // Gated activations: the kernels of swiglu and geglu. An activation is a small object with
-// value(x) = act(x) and slope(x, y): y = act(x), returns act'(x).
+// value<rough>(x) = act(x) and slope<rough>(x, y): y = act(x), returns act'(x).
 namespace tigon::cuda {
 
-/// 1 / (1 + exp(-x)) to 4 ulp: the hardware's reciprocal, where a division takes ten instructions.
-/// 0 below -87, where the exact value is under 2^-126.
-__device__ __forceinline__ float logistic(float x) { return __fdividef(1.0F, 1.0F + expf(-x)); }
+/// 1 / (1 + exp(-x)): the hardware's reciprocal, where a division takes ten instructions. 0 below
+/// -87, where the exact value is under 2^-126. To 4 ulp, or rough: to |x| + 4, for results in 16
+/// bits.
+template <bool kRough>
+__device__ __forceinline__ float logistic(float x) {
+  return __fdividef(1.0F, 1.0F + (kRough ? fast_exp(-x) : expf(-x)));
+}
+
+template <class T>
+inline constexpr bool kRough = sizeof(T) == 2;
 
 /// Calls body(row, col) with the first column of the tile that this thread has part of, for one row
 /// after another: blockIdx.x is the tile, blockIdx.y the first group of rows.
@@ -57,7 +64,7 @@ __global__ void __launch_bounds__(256) glu_forward(const GluForward p, const Act
       gates[v].get(gate);
       ups[v].get(up);
 #pragma unroll
-      for (int i = 0; i < N; ++i) gate[i] = act.value(gate[i]) * up[i];
+      for (int i = 0; i < N; ++i) gate[i] = act.template value<kRough<T>>(gate[i]) * up[i];
       store(y_row + along<N>(p.y, col), gate);
     }
   });
@@ -93,7 +100,7 @@ __global__ void __launch_bounds__(256) glu_backward(const GluBackward p, const A
 #pragma unroll
       for (int i = 0; i < N; ++i) {
         float y;
-        const float slope = act.slope(gate[i], y);
+        const float slope = act.template slope<kRough<T>>(gate[i], y);
         gate[i] = dy[i] * up[i] * slope;
         up[i] = dy[i] * y;
       }

@@ -54,7 +54,7 @@ __device__ __forceinline__ RowSummary combine_warp(const RowSummary (&parts)[kMa
 class Exponent {
  public:
   __device__ __forceinline__ Exponent(float top, float scale2)
-      : top_(top), scale2_(scale2), product_(__fmul_rn(top, scale2)) {}
+      : top_(top), scale2_(scale2), product_(top * scale2) {}
 
   /// f(of), where of(z) is the exponent. Products near the largest float are avoided.
   template <class F>
@@ -90,7 +90,10 @@ class Cluster {
 
   /// Call by all threads of all blocks; ready() before the first exchange.
   __device__ __forceinline__ Cluster(int bits, Shared& shared)
-      : shared_(shared), size_(1 << bits), rank_(static_cast<int>(blockIdx.x) & (size_ - 1)) {
+      : shared_(shared),
+        bits_(bits),
+        size_(1 << bits),
+        rank_(static_cast<int>(blockIdx.x) & (size_ - 1)) {
 #if __CUDA_ARCH__ >= 900
     if (size_ == 1) return;
     if (threadIdx.x == 0)
@@ -107,6 +110,8 @@ class Cluster {
 
   __device__ __forceinline__ int size() const { return size_; }
   __device__ __forceinline__ int rank() const { return rank_; }
+  /// A number of things cut into size() shares, rounded up.
+  __device__ __forceinline__ int share(int all) const { return (all + size_ - 1) >> bits_; }
 
   /// Takes one summary per warp, valid in all of its lanes; every lane gets its part of those of
   /// the whole row. Call once per row, in all blocks.
@@ -163,6 +168,7 @@ class Cluster {
 #endif
 
   Shared& shared_;
+  int bits_;
   int size_;
   int rank_;
   int turn_ = 0;
@@ -181,7 +187,7 @@ struct RowPart {
     const auto past = static_cast<int>(reinterpret_cast<std::uintptr_t>(row) % 16 / sizeof(T));
     const int head = (N - past) % N;  // a row that is held is longer
     const int all = (cols - head) / N;
-    const int share = (all + cluster.size() - 1) / cluster.size();
+    const int share = cluster.share(all);
     first = head + share * cluster.rank() * N;
     vectors = max(0, min(share, all - share * cluster.rank()));
     edge_column = -1;
@@ -256,6 +262,11 @@ class HeldLogits {
   __device__ __forceinline__ void load(const T* vectors, float edge) {
     edge_ = edge;
     vectors += own_;
+    if (count_ >= kLogitVectors) {
+#pragma unroll
+      for (int k = 0; k < kLogitVectors; ++k) held_[k].load(vectors + k * kWarp * N);
+      return;
+    }
 #pragma unroll
     for (int k = 0; k < kLogitVectors; ++k) {
       held_[k] = Vector<T, N>::filled(-INFINITY);
@@ -290,6 +301,13 @@ class HeldLogits {
     if (edge_column_ < 0) return;
     float z[1] = {edge_};
     f(std::integral_constant<int, 1>(), edge_column_, out + edge_column_, z);
+  }
+
+  /// Whether this column is among these.
+  __device__ __forceinline__ bool has(int column) const {
+    const auto offset = static_cast<unsigned>(column - first_);
+    return column == edge_column_ ||
+           (offset % (kWarp * N) < N && static_cast<int>(offset / (kWarp * N)) < count_);
   }
 
   /// Whether a larger element is among these, or an equal one before the label's.

@@ -71,67 +71,13 @@ __global__ void forward(const LayerNormForward p) {
   }
 }
 
-/// Mean and variance of values that are seen once: from their distances to one of them, so that
-/// nothing large cancels; threads merge as Chan, Golub and LeVeque (1983) do.
-struct Moments {
-  float pivot = 0.0F;
-  float sum = 0.0F;      // of distances
-  float squares = 0.0F;  // of distances
-  int count = 0;
-
-  struct Result {
-    float mean;
-    float variance;
-  };
-
-  __device__ __forceinline__ void add(float value) {
-    const float distance = value - pivot;
-    sum += distance;
-    squares = fmaf(distance, distance, squares);
-  }
-
-  /// Of the n values that the threads of a row have seen.
-  __device__ __forceinline__ Result over_row(RowReduction<>& reduce, float n) const {
-    const auto own = static_cast<float>(count);
-    const float shift = count > 0 ? sum / own : 0.0F;
-    float of_warp[2] = {own, own * (pivot + shift)};  // number and sum of values
-    reduce.within_warp(of_warp, Sum());
-    const float warp_mean = of_warp[1] / fmaxf(of_warp[0], 1.0F);
-    float apart[1] = {squares - sum * shift + spread(own, pivot + shift - warp_mean)};
-    reduce.within_warp(apart, Sum());
-    const int warps = reduce.warps();
-    if (warps <= 1) return {warp_mean, apart[0] / n};
-
-    float* const set = reduce.next_set();
-    if (threadIdx.x % kWarp == 0) {
-      float* const slot = set + threadIdx.x / kWarp;
-      slot[0] = of_warp[0];
-      slot[warps] = of_warp[1];
-      slot[2 * warps] = apart[0];
-    }
-    reduce.wait();
-    Result all{0.0F, 0.0F};
-    for (int w = 0; w < warps; ++w) all.mean += set[warps + w];
-    all.mean /= n;
-    for (int w = 0; w < warps; ++w) {
-      const float mean_of_w = set[warps + w] / fmaxf(set[w], 1.0F);
-      all.variance += set[2 * warps + w] + spread(set[w], mean_of_w - all.mean);
-    }
-    all.variance /= n;
-    return all;
-  }
-
- private:
-  __device__ __forceinline__ static float spread(float count, float distance) {
-    return count * distance * distance;
-  }
-};
-
 /// The same for rows that fit registers, lie at one distance, and are of one type.
 template <class T, int N>
 __global__ void __launch_bounds__(1024) forward_held(const LayerNormForward p) {
   extern __shared__ float shared[];
   RowReduction<> reduce(shared);
+  const bool same = p.weight && p.weight.dtype == dtype_of<T> && p.bias &&
+                    p.bias.dtype == dtype_of<T>;  // as x, and vectorisable
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
   const auto n = static_cast<float>(p.cols);
   for (std::int64_t first = blockIdx.x * static_cast<std::int64_t>(blockDim.y);
@@ -140,16 +86,23 @@ __global__ void __launch_bounds__(1024) forward_held(const LayerNormForward p) {
     const int cols = row < p.rows.count ? static_cast<int>(p.cols) : 0;
     HeldRow<T, N> x;
     x.load(row_at<const T>(p.x, row), cols);
-    Moments moments;
+    float total = 0.0F;
+#pragma unroll
+    for (int k = 0; k < kHeldVectors; ++k) {
+      float v[N];
+      x.get(k, v);
+#pragma unroll
+      for (int i = 0; i < N; ++i) total += v[i];
+    }
+    const float mean = reduce(total, Sum()) / n;
+    float squares = 0.0F;
     x.visit(cols, [&](int k, int) {
       float v[N];
       x.get(k, v);
-      if (k == 0) moments.pivot = v[0];
 #pragma unroll
-      for (int i = 0; i < N; ++i) moments.add(v[i]);
-      moments.count += N;
+      for (int i = 0; i < N; ++i) squares += (v[i] - mean) * (v[i] - mean);
     });
-    const auto [mean, variance] = moments.over_row(reduce, n);
+    const float variance = reduce(squares, Sum()) / n;
     const float rstd = rsqrtf(variance + p.eps);
     if (threadIdx.x == 0 && cols > 0) {
       if (p.mean) *row_at<float>(p.mean, row) = mean;
@@ -161,8 +114,13 @@ __global__ void __launch_bounds__(1024) forward_held(const LayerNormForward p) {
       float w[N];
       float b[N];
       x.get(k, v);
-      load_or(p.weight, 1.0F, col, w);
-      load_or(p.bias, 0.0F, col, b);
+      if (same) {
+        load(static_cast<const T*>(p.weight.data) + col, w);
+        load(static_cast<const T*>(p.bias.data) + col, b);
+      } else {
+        load_or(p.weight, 1.0F, col, w);
+        load_or(p.bias, 0.0F, col, b);
+      }
 #pragma unroll
       for (int i = 0; i < N; ++i) v[i] = (v[i] - mean) * rstd * w[i] + b[i];
       store(y + col, v);

@@ -25,8 +25,22 @@ struct Label {
   bool known;   // counts, and lies in the vocabulary
 
   template <class Params>
-  __device__ __forceinline__ Label(const Params& p, std::int64_t row, bool active) {
-    value = active ? load_integer(p.labels, p.labels.offset(p.rows, row)) : 0;
+  __device__ __forceinline__ Label(const Params& p, std::int64_t row, bool active)
+      : Label(p, active ? load(p, row) : 0, active, true) {}
+
+  /// One whose value was read before.
+  template <class Params>
+  __device__ __forceinline__ static Label read(const Params& p, std::int64_t value, bool active) {
+    return Label(p, value, active, true);
+  }
+  template <class Params>
+  __device__ __forceinline__ static std::int64_t load(const Params& p, std::int64_t row) {
+    return load_integer(p.labels, p.labels.offset(p.rows, row));
+  }
+
+ private:
+  template <class Params>
+  __device__ __forceinline__ Label(const Params& p, std::int64_t v, bool active, bool) : value(v) {
     counts = active && value != p.ignore_index;
     known = counts && value >= 0 && value < p.cols;
   }

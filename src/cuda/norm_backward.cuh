@@ -1,13 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdlib>
 #include <initializer_list>
 
 #include "cuda/columns.cuh"
 #include "cuda/config/rows.h"
 #include "cuda/device.h"
 #include "cuda/held_row.cuh"
+#include "cuda/norm_rows.cuh"
 #include "cuda/reduce.cuh"
 #include "cuda/vector.cuh"
 #include "tigon/context.h"
@@ -15,30 +15,6 @@
 // The backward of rms_norm and layer_norm where rows lie at one distance and fit the chip: dx and
 // the sums over rows in one reading, by blocks that stay.
 namespace tigon::cuda {
-
-/// Rows at one distance, which a 32-bit number of bytes can say: a row is found in one instruction.
-class RowStream {
- public:
-  RowStream() = default;
-  RowStream(const RowView& view)  // NOLINT(google-explicit-constructor)
-      : data_(static_cast<char*>(view.data)),
-        stride_(static_cast<int>(view.strides[0] * size_of(view.dtype))) {}
-
-  static bool fits(const RowView& view) {
-    return std::abs(view.strides[0]) * size_of(view.dtype) <= 0x7FFFFFFF;
-  }
-
-  __device__ __forceinline__ explicit operator bool() const { return data_ != nullptr; }
-
-  template <class T>
-  __device__ __forceinline__ T* row(int row) const {
-    return reinterpret_cast<T*>(data_ + static_cast<std::int64_t>(row) * stride_);
-  }
-
- private:
-  char* data_ = nullptr;
-  int stride_ = 0;
-};
 
 /// xhat = (x - mean) * rstd, or x * rstd where the norm does not centre. x, dy, dsum and dx are of
 /// one type.
@@ -59,47 +35,6 @@ struct NormBackward {
   float* dbias = nullptr;    // likewise
 };
 
-/// weight + weight_offset as float32 in shared memory, the vectors of N cut into pieces of 16 bytes
-/// that lie apart, so that a warp reads without conflicts.
-template <int N>
-class SharedScale {
- public:
-  __device__ __forceinline__ SharedScale(float* memory, const RowView& weight, float offset,
-                                         int cols)
-      : memory_(memory), cols_(cols) {
-    const auto threads = static_cast<int>(blockDim.x * blockDim.y);
-    const auto thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
-    for (int col = thread * N; col < cols; col += threads * N) {
-      float w[N];
-      load_or(weight, 1.0F, col, w);
-#pragma unroll
-      for (int i = 0; i < N; i += 4)
-        *at(col, i) =
-            make_float4(w[i] + offset, w[i + 1] + offset, w[i + 2] + offset, w[i + 3] + offset);
-    }
-    __syncthreads();
-  }
-
-  __device__ __forceinline__ void get(int col, float (&out)[N]) const {
-#pragma unroll
-    for (int i = 0; i < N; i += 4) {
-      const float4 w = *at(col, i);
-      out[i] = w.x;
-      out[i + 1] = w.y;
-      out[i + 2] = w.z;
-      out[i + 3] = w.w;
-    }
-  }
-
- private:
-  __device__ __forceinline__ float4* at(int col, int i) const {
-    return reinterpret_cast<float4*>(memory_ + i / 4 * (cols_ / N * 4) + col / N * 4);
-  }
-
-  float* memory_;
-  int cols_;
-};
-
 /// kStreams: x and dy, and with 3 of them dsum.
 template <class T, int N, bool kCentred, int kStreams>
 __global__ void __launch_bounds__(kPersistentThreads, 1)
@@ -107,8 +42,9 @@ __global__ void __launch_bounds__(kPersistentThreads, 1)
   extern __shared__ float shared[];
   const auto warps = static_cast<int>(max(1U, blockDim.x / kWarp) * blockDim.y);
   RowReduction<true> reduce(shared);
-  const SharedScale<N> scale(shared + RowReduction<>::kFloats * warps, p.weight,
-                             p.weight ? p.weight_offset : 0.0F, p.cols);
+  const SharedVector<N> scale(shared + RowReduction<>::kFloats * warps, p.weight, 1.0F,
+                              p.weight ? p.weight_offset : 0.0F, p.cols);
+  __syncthreads();
   float* const pipeline_memory = shared + RowReduction<>::kFloats * warps + p.cols;
   RowPipeline<T, N, kStreams> pipeline(pipeline_memory, stages);
 

@@ -13,7 +13,7 @@ inline constexpr int kWarp = 32;
 template <bool kApart = false>
 class RowReduction {
  public:
-  static constexpr int kFloats = 6;
+  static constexpr int kFloats = 4;
 
   __device__ __forceinline__ explicit RowReduction(float* slots)
       : width_(static_cast<int>(blockDim.x)), warps_(width_ / kWarp) {
@@ -32,12 +32,17 @@ class RowReduction {
     static_assert(2 * kMany <= kFloats);
     within_warp(v, op);
     if (warps_ <= 1) return;
-    float* const set = next_set();
+    float* const set = slots_ + turn_ * kFloats / 2 * warps_;
+    turn_ ^= 1;
     if (threadIdx.x % kWarp == 0)
 #pragma unroll
       for (int i = 0; i < kMany; ++i)
         set[i * warps_ + static_cast<int>(threadIdx.x) / kWarp] = v[i];
-    wait();
+    if constexpr (kApart)
+      asm volatile("bar.sync %0, %1;" ::"r"(1 + static_cast<int>(threadIdx.y)), "r"(width_)
+                   : "memory");
+    else
+      __syncthreads();
 #pragma unroll
     for (int i = 0; i < kMany; ++i) {
       v[i] = set[i * warps_];
@@ -45,6 +50,7 @@ class RowReduction {
     }
   }
 
+ private:
   /// Over the threads of this warp that belong to the row.
   template <int kMany, class Op>
   __device__ __forceinline__ void within_warp(float (&v)[kMany], Op op) const {
@@ -59,24 +65,6 @@ class RowReduction {
       for (int i = 0; i < kMany; ++i) v[i] = op(v[i], __shfl_xor_sync(0xFFFFFFFF, v[i], lane));
   }
 
-  __device__ __forceinline__ int warps() const { return warps_; }
-
-  /// Three floats per warp of the row, for what a kernel exchanges by itself between next_set() and
-  /// its next reduction.
-  __device__ __forceinline__ float* next_set() {
-    float* set = slots_ + turn_ * kFloats / 2 * warps_;
-    turn_ ^= 1;
-    return set;
-  }
-  __device__ __forceinline__ void wait() const {
-    if constexpr (kApart)
-      asm volatile("bar.sync %0, %1;" ::"r"(1 + static_cast<int>(threadIdx.y)), "r"(width_)
-                   : "memory");
-    else
-      __syncthreads();
-  }
-
- private:
   float* slots_;
   int width_;
   int warps_;

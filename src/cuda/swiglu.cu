@@ -7,9 +7,13 @@ namespace tigon::cuda {
 namespace {
 
 struct Silu {
-  __device__ __forceinline__ float value(float x) const { return x * logistic(x); }
+  template <bool kRough>
+  __device__ __forceinline__ float value(float x) const {
+    return x * logistic<kRough>(x);
+  }
+  template <bool kRough>
   __device__ __forceinline__ float slope(float x, float& y) const {
-    const float s = logistic(x);
+    const float s = logistic<kRough>(x);
     y = x * s;
     return fmaf(y, 1.0F - s, s);
   }

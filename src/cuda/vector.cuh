@@ -163,6 +163,30 @@ struct Vector {
     }
   }
 
+  /// M of the elements, from the `part` * M-th on.
+  template <int M>
+  __device__ __forceinline__ void get_part(int part, float (&out)[M]) const {
+    if constexpr (std::is_same_v<T, float>) {
+#pragma unroll
+      for (int i = 0; i < M; ++i) out[i] = __uint_as_float(words.w[part * M + i]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < M / 2; ++i)
+        unpack<T>(words.w[part * (M / 2) + i], out[2 * i], out[2 * i + 1]);
+    }
+  }
+  template <int M>
+  __device__ __forceinline__ void set_part(int part, const float (&in)[M]) {
+    if constexpr (std::is_same_v<T, float>) {
+#pragma unroll
+      for (int i = 0; i < M; ++i) words.w[part * M + i] = __float_as_uint(in[i]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < M / 2; ++i)
+        words.w[part * (M / 2) + i] = pack<T>(in[2 * i], in[2 * i + 1]);
+    }
+  }
+
   __device__ __forceinline__ void set(const float (&in)[N]) {
     if constexpr (std::is_same_v<T, float>) {
 #pragma unroll
@@ -179,11 +203,14 @@ template <class T>
 struct Vector<T, 1> {
   T element;
 
+  __device__ __forceinline__ static Vector filled(float v) { return {from_float<T>(v)}; }
   __device__ __forceinline__ void keep_packed() const {}
   __device__ __forceinline__ void load(const T* p) { element = *p; }
   __device__ __forceinline__ void store(T* p) const { *p = element; }
   __device__ __forceinline__ void store_streaming(T* p) const { *p = element; }
   __device__ __forceinline__ void get(float (&out)[1]) const { out[0] = to_float(element); }
+  __device__ __forceinline__ void get_part(int, float (&out)[1]) const { get(out); }
+  __device__ __forceinline__ void set_part(int, const float (&in)[1]) { set(in); }
   __device__ __forceinline__ void set(const float (&in)[1]) { element = from_float<T>(in[0]); }
 };
 

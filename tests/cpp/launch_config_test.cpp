@@ -40,10 +40,10 @@ TEST(RowLaunch, Choices) {
   EXPECT_EQ(
       choose_row_launch(16384, 4096, 8),
       (RowLaunch{
-          .threads_per_row = 128, .rows_per_block = 1, .blocks = 16384, .shared_floats = 24}));
+          .threads_per_row = 128, .rows_per_block = 1, .blocks = 16384, .shared_floats = 16}));
   EXPECT_EQ(choose_row_launch(524288, 128, 8),
             (RowLaunch{
-                .threads_per_row = 8, .rows_per_block = 16, .blocks = 32768, .shared_floats = 96}));
+                .threads_per_row = 8, .rows_per_block = 16, .blocks = 32768, .shared_floats = 64}));
 }
 
 TEST(HeldLaunch, RowsFitUpToTheLargestBlock) {
@@ -113,7 +113,7 @@ TEST(CrossEntropyLaunch, LongRowsTakeAMultiprocessorAndShortOnesShareIt) {
   EXPECT_EQ(choose_cross_entropy_launch(65537, 8, 4, 4), choose_row_launch(65537, 8, 4));
   EXPECT_EQ(choose_cross_entropy_launch(4096, 49152, 8, 2),
             (RowLaunch{
-                .threads_per_row = 512, .rows_per_block = 1, .blocks = 4096, .shared_floats = 96}));
+                .threads_per_row = 512, .rows_per_block = 1, .blocks = 4096, .shared_floats = 64}));
 }
 
 TEST(HeldLogitsLaunch, HoldsTheRowOrSaysThatItDoesNot) {
@@ -140,11 +140,11 @@ TEST(HeldLogitsLaunch, HoldsTheRowOrSaysThatItDoesNot) {
 
 TEST(HeldLogitsLaunch, Choices) {
   EXPECT_EQ(choose_held_logits_launch(8192, 128256, 8, 8, 132),
-            (HeldLogitsLaunch{.threads = 256, .cluster = 8}));
+            (HeldLogitsLaunch{.threads = 128, .cluster = 8}));
   EXPECT_EQ(choose_held_logits_launch(4096, 262144, 8, 8, 132),
-            (HeldLogitsLaunch{.threads = 512, .cluster = 8}));
+            (HeldLogitsLaunch{.threads = 256, .cluster = 8}));
   EXPECT_EQ(choose_held_logits_launch(8192, 32000, 8, 8, 132),
-            (HeldLogitsLaunch{.threads = 256, .cluster = 2}));
+            (HeldLogitsLaunch{.threads = 128, .cluster = 2}));
   // No clusters, rows longer than a block; rows not worth a block.
   EXPECT_EQ(choose_held_logits_launch(8192, 128256, 8, 1, 108).threads, 0);
   EXPECT_EQ(choose_held_logits_launch(8192, 1024, 8, 8, 132).threads, 0);

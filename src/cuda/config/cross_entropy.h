@@ -28,13 +28,13 @@ struct HeldLogitsLaunch {
   friend bool operator==(const HeldLogitsLaunch&, const HeldLogitsLaunch&) = default;
 };
 
-inline constexpr int kLogitVectors = 8;
-inline constexpr int kLogitThreads = 512;        // at most
-inline constexpr int kLogitThreadsPerSm = 1024;  // 64 registers each
-inline constexpr int kMaxCluster = 8;            // what every device with clusters can schedule
+inline constexpr int kLogitVectors = 16;
+inline constexpr int kLogitThreads = 256;       // at most
+inline constexpr int kLogitThreadsPerSm = 512;  // 128 registers each
+inline constexpr int kMaxCluster = 8;           // what every device with clusters can schedule
 
-/// Blocks of at most 256 threads where a cluster of them holds the row, else of 512; more blocks
-/// where multiprocessors would stand idle.
+/// Blocks of at most half of kLogitThreads where a cluster of them holds the row: more of them fit
+/// a multiprocessor. Yet more blocks where multiprocessors would stand idle.
 constexpr HeldLogitsLaunch choose_held_logits_launch(std::int64_t rows, std::int64_t cols,
                                                      int width, int max_cluster,
                                                      int multiprocessors) {

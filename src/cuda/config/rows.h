@@ -33,7 +33,7 @@ constexpr RowLaunch choose_row_launch(std::int64_t rows, std::int64_t cols, int 
   launch.rows_per_block = std::max(1, 128 / launch.threads_per_row);
   launch.blocks = std::clamp<std::int64_t>(
       (rows + launch.rows_per_block - 1) / launch.rows_per_block, 1, 0x7FFFFFFF);
-  launch.shared_floats = 6 * launch.rows_per_block * std::max(1, launch.threads_per_row / 32);
+  launch.shared_floats = 4 * launch.rows_per_block * std::max(1, launch.threads_per_row / 32);
   return launch;
 }
 
@@ -48,7 +48,7 @@ constexpr bool fits_registers(std::int64_t cols, int width, int threads_per_row)
 
 /// For kernels whose blocks stay and walk over the rows, with sums over rows in registers and rows
 /// of `streams` tensors on their way through shared memory, `stages` deep. Beside the rows, shared
-/// memory holds one float per column and six per warp.
+/// memory holds one float per column and four per warp.
 struct PersistentLaunch {
   int threads_per_row = 32;
   int rows_per_block = 4;
@@ -79,7 +79,7 @@ constexpr PersistentLaunch choose_persistent_launch(std::int64_t rows, std::int6
     if (rows < std::int64_t{multiprocessors} * launch.rows_per_block && threads > least) continue;
     const std::size_t warps = std::max(threads / 32, launch.rows_per_block);
     for (launch.stages = kMostStages; launch.stages >= 2; --launch.stages) {
-      launch.shared_bytes = 6 * sizeof(float) * warps + sizeof(float) * cols +
+      launch.shared_bytes = 4 * sizeof(float) * warps + sizeof(float) * cols +
                             std::size_t{16} * launch.stages * streams * kHeldVectors * threads;
       if (launch.shared_bytes > shared_memory) continue;
       constexpr std::size_t kReserved = 1024;  // by the driver, for every block
