@@ -25,10 +25,17 @@ std::tuple<OptionalTensor, OptionalTensor> swiglu_backward(TorchTensor dy, Torch
   return {dgate, dup};
 }
 
+/// gate and up become their gradients.
+void swiglu_backward_inplace(TorchTensor dy, TorchTensor gate, TorchTensor up) {
+  const Call call("swiglu_backward_inplace", gate);
+  tigon::swiglu_backward(call.context(), view(dy), view(gate), view(up), view(gate), view(up));
+}
+
 TIGON_TORCH_OPERATOR(swiglu_forward, "(Tensor gate, Tensor? up) -> Tensor")
 TIGON_TORCH_OPERATOR(swiglu_backward,
                      "(Tensor dy, Tensor gate, Tensor? up, bool need_dgate, bool need_dup) "
                      "-> (Tensor?, Tensor?)")
+TIGON_TORCH_OPERATOR(swiglu_backward_inplace, "(Tensor dy, Tensor(a!) gate, Tensor(b!) up) -> ()")
 
 }  // namespace
 }  // namespace tigon::torch_binding

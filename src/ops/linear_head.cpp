@@ -30,7 +30,8 @@ LinearHead::LinearHead(const Context& ctx, const char* op, const Arguments& args
                         .device = ctx.device.type,
                         .trained = bool(args.dweight),
                         .sum_in_float32 = args.sum_in_float32,
-                        .low_memory = args.low_memory};
+                        .low_memory = args.low_memory,
+                        .loss_only = !args.dx && !args.dweight && !args.dbias};
   const bool given = args.chunk_rows > 0;
   chunk_rows_ =
       given ? std::clamp<std::int64_t>(rows_, 1, args.chunk_rows) : choose_chunk_rows(sizes);

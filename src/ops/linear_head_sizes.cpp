@@ -8,15 +8,18 @@ namespace {
 constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // MiB of logits in a chunk. Each chunk reads the weight, and reads and writes partial sums of
-// dweight, so few large chunks are fastest: half a GiB on a GPU (products run at full speed from
-// about a thousand rows on), 96 MiB on a CPU (49152 classes, H = 576, bf16: 256 rows 1.08 s, 1024
-// rows 0.9 s). In low memory, what 8192 rows (H = 4096, 128256 classes, bf16, dx counted in) need
-// on a GPU: 129 MiB with a frozen head, 258 beside dweight with a trained one.
+// dweight, so few large chunks are fastest: half a GiB on a GPU, 96 MiB on a CPU (49152 classes,
+// H = 576, bf16: 256 rows 1.08 s, 1024 rows 0.9 s). A frozen head takes half of that: its products
+// run at full speed from a thousand rows on, and it is used where memory is short, in LoRA, at the
+// very moment when all activations are there. In low memory, what 8192 rows (H = 4096, 128256
+// classes, bf16, dx counted in) need on a GPU: 129 MiB with a frozen head, 258 beside dweight with
+// a trained one.
 constexpr std::int64_t logits_mib(const HeadSizes& s) {
   const bool cuda = s.device == DeviceType::cuda;
   if (s.low_memory && s.trained && !s.has_sums()) return cuda ? 190 : 48;
   if (s.low_memory) return cuda ? 64 : 24;  // of a tile too
-  return cuda ? 512 : 96;
+  if (!cuda) return 96;
+  return s.trained || s.loss_only ? 512 : 256;
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ struct HeadSizes {
   bool trained = false;         // dweight is wanted
   bool sum_in_float32 = false;  // partial sums of dweight
   bool low_memory = false;
+  bool loss_only = false;  // no gradient is wanted
 
   /// Whether partial sums of dweight would need memory of their own.
   bool has_sums() const { return trained && sum_in_float32 && element_bytes < 4; }

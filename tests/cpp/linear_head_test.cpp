@@ -42,7 +42,7 @@ TEST(ChunkRows, HoldLittleAndAreNeverTiny) {
   for (const DeviceType device : {kCpu, kCuda}) {
     for (const bool low : {false, true}) {
       const std::int64_t least = low ? 64 : device == kCuda ? 512 : 128;
-      const std::int64_t mib = device == kCuda ? (low ? 64 : 512) : (low ? 24 : 96);
+      const std::int64_t mib = device == kCuda ? (low ? 64 : 256) : (low ? 24 : 96);
       for (const std::int64_t rows : {std::int64_t{0}, std::int64_t{1}, std::int64_t{1} << 40}) {
         for (const std::int64_t vocab : {1, 50257, 128256, 262144, 1 << 30}) {
           const std::int64_t chosen = choose_chunk_rows(frozen(rows, vocab, 2, device, low));
@@ -56,13 +56,16 @@ TEST(ChunkRows, HoldLittleAndAreNeverTiny) {
 }
 
 TEST(ChunkRows, Choices) {
-  EXPECT_EQ(choose_chunk_rows(frozen(8192, 128256, 2, kCuda)), 2048);
+  EXPECT_EQ(choose_chunk_rows(frozen(8192, 128256, 2, kCuda)), 1024);
   EXPECT_EQ(choose_chunk_rows(frozen(65536, 32000, 2, kCuda)), 4096);
-  EXPECT_EQ(choose_chunk_rows(frozen(8192, 262144, 2, kCuda)), 1024);
+  EXPECT_EQ(choose_chunk_rows(frozen(8192, 262144, 2, kCuda)), 512);
   EXPECT_EQ(choose_chunk_rows(frozen(100, 128256, 2, kCuda)), 100);
   EXPECT_EQ(choose_chunk_rows(frozen(4096, 49152, 4, kCpu)), 512);
   EXPECT_EQ(choose_chunk_rows(frozen(4096, 49152, 2, kCpu)), 1024);
   EXPECT_EQ(choose_chunk_rows(frozen(8192, 128256, 2, kCuda, true)), 256);
+  HeadSizes loss_only = frozen(8192, 128256, 2, kCuda);
+  loss_only.loss_only = true;
+  EXPECT_EQ(choose_chunk_rows(loss_only), 2048);
 }
 
 /// All rows at once while their logits take no more than a float32 sum of dweight; then as many as

@@ -12,7 +12,7 @@
 /// Shapes: gate, up, y [..., I]. up absent: gate is packed, [..., 2 I], the gate in the first half
 /// of the last axis and up in the second, as one fused projection gives them.
 /// Types: float32, bfloat16 or float16, the same for all. Strides: any.
-/// Aliasing: outputs overlap nothing. Empty: nothing is written.
+/// Aliasing: outputs overlap nothing, but dgate may be gate, and dup up. Empty: nothing is written.
 /// NaN and Inf as the formula: silu(-inf) is NaN, as in PyTorch.
 /// Throws tigon::Error before any launch: a shape, type or device that differs from the above,
 /// a packed gate whose last axis is odd.

@@ -134,7 +134,8 @@ def _cross_entropy(op: str, shape: Shape, dtype: torch.dtype) -> Iterator[Case]:
 
 
 def _head(op: str, shape: Shape, dtype: torch.dtype) -> Iterator[Case]:
-    """A trained head, a frozen one, and one half of whose labels are ignored."""
+    """A trained head, a frozen one, and one half of whose labels are ignored; and the first two in least memory, where
+    peers that always take little (Liger, cut-cross-entropy) are measured too."""
     rows, hidden, vocab = shape
 
     def make(device: torch.device, ignored: bool) -> Operands:
@@ -143,18 +144,23 @@ def _head(op: str, shape: Shape, dtype: torch.dtype) -> Iterator[Case]:
             labels[::2] = -100
         return _new(device, dtype, rows, hidden), _new(device, dtype, vocab, hidden, scale=hidden**-0.5), labels
 
-    def head(note: str, count: int, trainable: bool = False, ignored: bool = False) -> Case:
+    def head(note: str, count: int, trainable: bool = False, ignored: bool = False, key: str = op) -> Case:
         def products(direction: str) -> list[Product]:
             forward, dx, dweight = (count, hidden, vocab), (count, vocab, hidden), (vocab, count, hidden)
             return [forward] if direction == "forward" else [forward, dx, *([dweight] if trainable else [])]
 
         gradients = (0, 1) if trainable else (0,)
-        return Case(op, op, shape, dtype, lambda device: make(device, ignored), gradients, products=products, note=note)
+        return Case(
+            op, key, shape, dtype, lambda device: make(device, ignored), gradients, products=products, note=note
+        )
 
     yield head("trained head", rows, trainable=True)
     yield head("frozen head", rows)
     if rows > 1:  # else none would count
         yield head("frozen head, half ignored", rows // 2, ignored=True)
+    yield head("trained head, low memory", rows, trainable=True, key=f"{op}_low")
+    yield head("trained head, low memory, sums in 16 bits", rows, trainable=True, key=f"{op}_low_weight")
+    yield head("frozen head, low memory", rows, key=f"{op}_low")
 
 
 _BUILD: dict[str, Callable[[str, Shape, torch.dtype], Iterator[Case]]] = {

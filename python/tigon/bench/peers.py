@@ -6,6 +6,7 @@ Several write gradients over what they were given, which is their fastest way.
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -69,6 +70,10 @@ def _tigon() -> Table:
         "geglu": tigon.geglu,
         "cross_entropy": tigon.cross_entropy,
         "linear_cross_entropy": tigon.linear_cross_entropy,
+        "linear_cross_entropy_low": functools.partial(tigon.linear_cross_entropy, memory="low"),
+        "linear_cross_entropy_low_weight": functools.partial(
+            tigon.linear_cross_entropy, memory="low", accumulate="weight"
+        ),
     }
 
 
@@ -105,7 +110,7 @@ def _liger() -> Table:
         "swiglu": liger.liger_swiglu,
         "geglu": liger.liger_geglu,
         "cross_entropy": lambda logits, labels: _first(liger.liger_cross_entropy(logits, labels)),
-        "linear_cross_entropy": lambda x, w, labels: _first(liger.liger_fused_linear_cross_entropy(x, w, labels)),
+        **_little(lambda x, w, labels: _first(liger.liger_fused_linear_cross_entropy(x, w, labels))),
     }
 
 
@@ -156,10 +161,15 @@ def _quack() -> Table:
     }
 
 
+def _little(head: Function) -> Table:
+    """A head that takes little memory whatever is asked for."""
+    return dict.fromkeys(("linear_cross_entropy", "linear_cross_entropy_low", "linear_cross_entropy_low_weight"), head)
+
+
 def _cut_cross_entropy() -> Table:
     """As it comes: gradients too small to count are left out, its fastest setting."""
     cce = importlib.import_module("cut_cross_entropy").linear_cross_entropy
-    return {"linear_cross_entropy": lambda x, w, labels: cce(x, w, labels)}
+    return _little(lambda x, w, labels: cce(x, w, labels))
 
 
 def _trl() -> Table:

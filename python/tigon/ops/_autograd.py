@@ -12,6 +12,10 @@ from torch.autograd import forward_ad
 
 Backward = Callable[..., Any]
 
+# Whether the backward that runs keeps its graph (retain_graph) for another one: then nothing saved may be overwritten.
+# Not public in torch; where it is missing, nothing is ever reused.
+keeps_graph: Callable[[], bool] = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
+
 
 def wants_grad(*tensors: Tensor | None) -> bool:
     """Whether a call goes through its autograd.Function: a gradient may be asked for, or forward-mode AD is on.

@@ -7,12 +7,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from tigon.ops._autograd import keeps_graph
+
 Reduction = Literal["none", "mean", "sum"]
 REDUCTIONS: dict[str, int] = {"none": 0, "mean": 1, "sum": 2}
-
-# True while autograd keeps the graph (retain_graph) for another backward: then nothing saved may be overwritten. Not
-# public in torch; where it is missing, nothing is ever reused.
-_keeps_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
 
 
 def reduction_code(reduction: str) -> int:
@@ -50,7 +48,7 @@ def waits_for_backward(reduction: int, dtype: torch.dtype) -> bool:
 
 def scaled(scale: Any, scale_inplace: Any, dloss: Tensor, gradient: Tensor, *rest: Any) -> Tensor:
     """The gradient that forward made, times dloss: in its own memory unless it may be wanted again."""
-    if torch.compiler.is_compiling() or _keeps_graph():
+    if torch.compiler.is_compiling() or keeps_graph():
         return scale(dloss, gradient, *rest)  # type: ignore[no-any-return]
     scale_inplace(dloss, gradient, *rest)
     torch.autograd.graph.increment_version(gradient)

@@ -7,14 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tigon.ops._autograd import first_order, wants_grad
+from tigon.ops._autograd import first_order, keeps_graph, wants_grad
 from tigon.ops._library import fake, operator
 
 _forward = operator("swiglu_forward")
 _backward = operator("swiglu_backward")
+_backward_inplace = operator("swiglu_backward_inplace")
 
 
-def swiglu(gate: Tensor, up: Tensor | None = None) -> Tensor:
+def swiglu(gate: Tensor, up: Tensor | None = None, *, overwrite: bool = False) -> Tensor:
     """``silu(gate) * up``.
 
     Args:
@@ -22,6 +23,9 @@ def swiglu(gate: Tensor, up: Tensor | None = None) -> Tensor:
             ``[..., 2 I]``: the gate in the first half of the last axis, up in the second.
         up: ``[..., I]`` like gate. Where dtypes differ, both are promoted, as PyTorch's product
             would.
+        overwrite: gate and up are the caller's own and nobody else will read them: a backward that
+            does not keep its graph may write their gradients over them, which saves the memory of
+            both. It does so where they are two contiguous tensors that both get a gradient.
 
     Returns:
         ``[..., I]``, rounded once. Dense inputs keep their strides. Only the inputs are saved for
@@ -32,7 +36,7 @@ def swiglu(gate: Tensor, up: Tensor | None = None) -> Tensor:
     """
     gate, up = promoted(gate, up)
     if wants_grad(gate, up):
-        return _SwiGLU.apply(gate, up)  # type: ignore[no-any-return]
+        return _SwiGLU.apply(gate, up, overwrite)  # type: ignore[no-any-return]
     return _forward(gate, up)  # type: ignore[no-any-return]
 
 
@@ -53,15 +57,28 @@ def fake_output(gate: Tensor, up: Tensor | None) -> Tensor:
 
 class _SwiGLU(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, gate: Tensor, up: Tensor | None) -> Tensor:
+    def forward(ctx: Any, gate: Tensor, up: Tensor | None, overwrite: bool) -> Tensor:
         ctx.save_for_backward(gate, up)
+        ctx.overwrite = overwrite
         return _forward(gate, up)  # type: ignore[no-any-return]
 
     @staticmethod
     @first_order
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         gate, up = ctx.saved_tensors
-        return _backward(dy, gate, up, *ctx.needs_input_grad[:2])  # type: ignore[no-any-return]
+        if ctx.overwrite and all(ctx.needs_input_grad[:2]) and _are_writable(gate, up):
+            dgate, dup = gate.detach(), up.detach()
+            _backward_inplace(dy, dgate, dup)
+            for changed in (gate, up):  # whoever saved them too shall hear of it
+                torch.autograd.graph.increment_version(changed)
+            return dgate, dup, None
+        return *_backward(dy, gate, up, *ctx.needs_input_grad[:2]), None
+
+
+def _are_writable(gate: Tensor, up: Tensor | None) -> bool:
+    if torch.compiler.is_compiling() or keeps_graph() or up is None:
+        return False
+    return gate.is_contiguous() and up.is_contiguous() and gate.untyped_storage()._cdata != up.untyped_storage()._cdata
 
 
 @fake("swiglu_forward")
@@ -75,3 +92,8 @@ def _(
 ) -> tuple[Tensor | None, Tensor | None]:
     dup = torch.empty_like(up) if need_dup and up is not None else None
     return torch.empty_like(gate) if need_dgate else None, dup
+
+
+@fake("swiglu_backward_inplace")
+def _(dy: Tensor, gate: Tensor, up: Tensor) -> None:
+    return None

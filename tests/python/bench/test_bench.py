@@ -305,4 +305,4 @@ def test_a_sweep_says_who_is_fastest_at_how_many_shapes(
 
 def test_a_head_of_one_row_has_none_to_ignore() -> None:
     found = list(cases.cases([names.HEAD], [(1, 8, 16)], [torch.float32], CPU))
-    assert [case.note for case in found] == ["trained head", "frozen head"]
+    assert not any("ignored" in case.note for case in found)

@@ -338,3 +338,25 @@ class TestWrappers:
         assert_same_gradients(model, eager, rtol=1e-4, atol=1e-6)
         names = [name for name, _ in model.named_parameters()]
         assert names == [name for name, _ in eager.named_parameters()]
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_an_mlps_own_tensors_may_become_their_gradients_unless_somebody_watches(monkeypatch, watched):
+    given = []
+    swiglu = tigon.swiglu
+
+    def recording(gate, up, **options):
+        given.append((gate, gate.detach().clone(), options["overwrite"]))
+        return swiglu(gate, up, **options)
+
+    model = tiny()
+    tigon.patch(model)
+    monkeypatch.setattr("tigon.ops.swiglu", recording)
+    if watched:
+        for layer in model.model.layers:
+            layer.mlp.gate_proj.register_forward_hook(lambda *_: None)
+    model(**batch()).loss.backward()
+    assert len(given) == PARTS["mlp"]
+    for gate, before, overwrite in given:
+        assert overwrite != watched
+        assert torch.equal(gate, before) == watched

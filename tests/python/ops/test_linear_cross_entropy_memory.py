@@ -289,6 +289,7 @@ LARGE = (8192, 4096, 128256)
             counts.bytes_held(LARGE, torch.bfloat16, 768, trainable=True, sum_in_float32=False),
             1002 + 260,
         ),
+        ("x", {}, counts.bytes_held(LARGE, torch.bfloat16, 1024, trainable=False), 600),
         ("x", {"memory": "low"}, counts.bytes_held(LARGE, torch.bfloat16, 256, trainable=False), 130),
     ],
 )

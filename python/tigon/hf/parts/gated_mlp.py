@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from tigon import ops
@@ -40,7 +41,8 @@ class GatedMLP(Part):
                 tally.fallback(reason)
                 return self.down_proj(self.act_fn(gate) * up)
             tally.fused()
-            return self.down_proj(ops.swiglu(gate, up))
+            overwrite = _is_own(gate, self.gate_proj) and _is_own(up, self.up_proj)
+            return self.down_proj(ops.swiglu(gate, up, overwrite=overwrite))
 
         return dress(forward, original)
 
@@ -51,3 +53,14 @@ def _unfused_activation(mlp: Any) -> str | None:
         return f"its activation is {type(act_fn).__name__}, not SiLU"
     why = observed(act_fn)
     return f"act_fn: {why}" if why else None
+
+
+# By these a projection makes a tensor that no node of the graph has saved: a product, a product and a bias, a sum.
+_MAKERS = frozenset({"UnsafeViewBackward0", "MmBackward0", "AddmmBackward0", "LinearBackward0", "AddBackward0"})
+
+
+def _is_own(projected: Tensor, projection: nn.Module) -> bool:
+    """Whether nobody but this MLP will read what a projection has made, so that backward may overwrite it."""
+    if torch.compiler.is_compiling() or type(projected.grad_fn).__name__ not in _MAKERS:
+        return False
+    return not any(observed(module) for module in projection.modules())
