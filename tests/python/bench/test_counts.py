@@ -76,7 +76,7 @@ def test_rope_moves_q_and_k_twice_in_each_direction() -> None:
 
 def test_flops_of_a_head_are_those_of_its_products() -> None:
     shape = (6, 8, 16)
-    trained, frozen, _ = cases.cases(["linear_cross_entropy"], [shape], [torch.float32], torch.device("cpu"))
+    trained, frozen, *_ = cases.cases(["linear_cross_entropy"], [shape], [torch.float32], torch.device("cpu"))
     for case, trainable in ((trained, True), (frozen, False)):
         for direction in ("forward", "both"):
             expected = MODULES["linear_cross_entropy"].flops(shape, direction, trainable=trainable)
