@@ -34,8 +34,8 @@ class RowStream {
 };
 
 /// A [cols] vector plus `offset` as float32 in shared memory; `nothing` plus it where there is no
-/// vector. Vectors of N are cut into pieces of 16 bytes that lie apart, so that a warp reads without
-/// conflicts.
+/// vector. Vectors of N are cut into pieces of 16 bytes that lie apart, so that a warp reads
+/// without conflicts.
 template <int N>
 class SharedVector {
  public:
