@@ -76,10 +76,12 @@ def ops(root: Path, paths: list[Path]) -> str:
             words = [op, " × ".join(map(str, shape)), note]
             table.append([" ".join(filter(None, words)), of, *(cell for row in pair for cell in _shares(row, rows))])
     words = (
-        f"Operators on an {_machine(results[0])}: their share of a plain copy's speed for the fewest bytes they can "
+        f"Operators on an {_machines(results)}: their share of a plain copy's speed for the fewest bytes they can "
         f"move, or of their plain matrix products' (GEMM), and that of the fastest of {', '.join(peers)}. All shapes, "
         f"times and memory: {links(root, paths)}, {bars('ops')}."
     )
+    if any(cell.partition(" ")[0].endswith("h") for line in table[1:] for cell in line[2:]):
+        words += " h: the GPU waited for the host meanwhile."
     return f"{filled(words)}\n\n{report.markdown(table, 2)}"
 
 
@@ -107,6 +109,11 @@ def sweep(root: Path, paths: list[Path]) -> str:
     return filled(words)
 
 
+def _machines(results: list[Row]) -> str:
+    """Of all results, each once: these may come from several runs."""
+    return ", ".join(dict.fromkeys(map(_machine, results)))
+
+
 def _machine(facts: Row) -> str:
     return f"{facts['device']} (torch {facts['versions']['torch']}, {facts['date']})"
 
@@ -127,7 +134,13 @@ def _shares(row: Row | None, rows: list[Row]) -> tuple[str, str]:
     if row is None:
         return NOTHING, NOTHING
     best = report.best_peer(row, rows)
-    return decimals(report.share(row)), NOTHING if best is None else f"{decimals(report.share(best))} {best['variant']}"
+    if best is None:
+        return _share(row), NOTHING
+    return _share(row), f"{_share(best)} {best['variant']}"
+
+
+def _share(row: Row) -> str:
+    return decimals(report.share(row)) + "h" * bool(row.get("host_counted"))
 
 
 def train(root: Path, paths: list[Path]) -> str:
@@ -151,7 +164,7 @@ def train(root: Path, paths: list[Path]) -> str:
         size = f"{row['batch']} × {row['length']}"
         table.append([row["model"], _tuner(row["tuner"]), size, *cells, *ratios])
     words = (
-        f"Whole steps on an {_machine(rows[0])}, each variant in a process of its own: "
+        f"Whole steps on an {_machines(rows)}, each variant in a process of its own: "
         f"{links(root, paths)}, {bars('train')}."
     )
     return f"{filled(words)}\n\n{report.markdown(table, 3)}"

@@ -8,8 +8,8 @@
 
 namespace tigon::cuda {
 
-/// A kernel in clusters of `cluster` blocks along x; in plain blocks where that is 1. For kernels
-/// whose blocks stay: as many as the device runs at once.
+/// A kernel in clusters of `cluster` blocks along x, or in plain blocks where that is 1, on the
+/// current device. Kernels whose blocks stay ask how many are resident() and run no more.
 class ClusterLaunch {
  public:
   ClusterLaunch(dim3 threads, int cluster, std::size_t shared_bytes, cudaStream_t stream)

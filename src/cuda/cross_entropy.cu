@@ -1,5 +1,7 @@
 #include "kernels/cross_entropy.h"
 
+#include <algorithm>
+
 #include "cuda/cross_entropy.cuh"
 #include "cuda/device.h"
 #include "cuda/reduce.cuh"

@@ -111,7 +111,7 @@ struct Gradient {
   }
 };
 
-/// One or more blocks' worth of threads along a row, several rows per block where they are short.
+/// The threads of a block along one row, or along several where they are short.
 template <class Launch>
 void launch_rows(const Context& ctx, const RowSpace& rows, std::int64_t cols, const RowView& in,
                  const RowView& out, Launch&& run) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
 
 #include "cuda/cluster_launch.h"
 #include "cuda/config/cross_entropy.h"
@@ -92,8 +93,9 @@ __global__ void __launch_bounds__(kLogitThreads,
       mine[0].beaten = held.beats(edges.z_label, target) ? 1.0F : 0.0F;
     }
     mine[0] = combine_warp<kStatistics>(mine, scale2);
-    if constexpr (!kStatistics)  // the first warp of all has it; sent, it has been read
-      mine[0].beaten = __shfl_sync(0xFFFFFFFF, edges.z_label, 0);
+    // The label's logit, from the first block's first warp to all: what waits for its load is sent
+    // before any block overwrites the row.
+    if constexpr (!kStatistics) mine[0].beaten = __shfl_sync(0xFFFFFFFF, edges.z_label, 0);
     cluster.exchange(mine[0], parts);
     const float z_label = kStatistics ? edges.z_label : __shfl_sync(0xFFFFFFFF, parts[0].beaten, 0);
     const RowSummary all = combine_warp<kStatistics>(parts, scale2);

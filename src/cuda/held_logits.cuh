@@ -17,7 +17,8 @@ struct alignas(16) RowSummary {
   float top = -FLT_MAX;  // of z; finite, so that exp(-Inf - top) is 0 in a row of -Inf
   float sum = 0.0F;      // of exp(scale * (z - top))
   float total = 0.0F;    // of z, where asked for
-  float beaten = 0.0F;   // 1 when another class comes before the label, where asked for
+  float beaten = 0.0F;   // 1 when another class comes before the label, where asked for; else what
+                         // a warp has to tell the others
 };
 
 template <class Op>
@@ -254,7 +255,7 @@ class HeldLogits {
     const int thread = static_cast<int>(threadIdx.x);
     own_ = (thread / kWarp * kWarp * kLogitVectors + thread % kWarp) * N;
     first_ = part.first + own_;
-    count_ = (part.vectors - own_ / N + kWarp - 1) / kWarp;
+    count_ = min(kLogitVectors, (part.vectors - own_ / N + kWarp - 1) / kWarp);
   }
 
   /// vectors: those of the block. edge: this thread's single element. All loads are in flight
@@ -361,7 +362,7 @@ class HeldLogits {
   int edge_column_;  // or -1
   int own_;          // elements before this thread's, of its block
   int first_;        // column of held_[0]
-  int count_;        // of vectors; negative: none
+  int count_;        // of vectors; 0 or negative: none
 };
 
 }  // namespace tigon::cuda

@@ -9,7 +9,7 @@ inline constexpr int kWarp = 32;
 /// of them gets the result. In a fixed order. All threads of the block must call. Wider rows than a
 /// warp exchange through kFloats floats of shared memory per warp: two sets of slots in turn, since
 /// the last values may still be being read. kApart: rows of a block wait for themselves alone, by
-/// barriers of their own, of which a multiprocessor has few: for one block on each.
+/// barriers of their own, of which a multiprocessor has few: for the few blocks that stay on it.
 template <bool kApart = false>
 class RowReduction {
  public:

@@ -42,7 +42,8 @@ struct LinearCrossEntropyOptions {
   /// low: least memory. Logits come in smaller chunks of rows; or, where those would need float32
   /// sums of dweight, in tiles of columns: dweight is then written once, its memory holds logits
   /// until it is, and those that do not fit are computed twice. Workspace beside a chunk or tile of
-  /// logits: a float32 sum of dx (T * H * 4 bytes) with tiles.
+  /// logits, with tiles: a float32 sum of dx where it is wanted (T * H * 4 bytes), and the rows of
+  /// x that count where some do not and dx has no room for them (T * H of x's type).
   HeadMemory memory = HeadMemory::fast;
   /// Rows of logits held at a time, or in tiles as many logits as so many rows have; 0: chosen by
   /// size and device.

@@ -28,7 +28,7 @@ class Timing:
 
     ms: float
     spread: float
-    graphed: bool = False  # in a CUDA graph: nothing is flushed, and launches leave no gaps
+    graphed: bool = False  # twenty in a CUDA graph: flushed once for all, and launches leave no gaps
     host_counted: bool = False  # the GPU may have waited for the host meanwhile
 
 

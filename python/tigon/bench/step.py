@@ -85,26 +85,32 @@ class Settings:
 
 def run(settings: Settings) -> dict[str, Any]:
     """The row of one variant, in a process of its own. RuntimeError says what it printed last."""
-    row: dict[str, Any]
     if settings.variant != "unsloth":
-        row = json.loads(_process(settings))
-        return row
+        return _row(_process(settings))
     if importlib.util.find_spec("unsloth") is None:
         raise RuntimeError("the package unsloth is not installed")
     with tempfile.TemporaryDirectory() as folder:
         _process(settings, folder)
-        row = json.loads(_process(dataclasses.replace(settings, folder=folder)))
-    return row
+        return _row(_process(dataclasses.replace(settings, folder=folder)))
 
 
-def _process(settings: Settings, *folder: str) -> str:
-    """What a process of its own prints last, or nothing; other libraries print too."""
+def _row(printed: list[str]) -> dict[str, Any]:
+    """The last line that looks like one; other libraries print too."""
+    for line in reversed(printed):
+        if line.startswith("{"):
+            row: dict[str, Any] = json.loads(line)
+            return row
+    raise RuntimeError(f"it ended without a row; its last line: {printed[-1] if printed else 'none'}")
+
+
+def _process(settings: Settings, *folder: str) -> list[str]:
+    """The lines that a process of its own prints."""
     command = [sys.executable, "-m", "tigon.bench.step", json.dumps(dataclasses.asdict(settings)), *folder]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         raise RuntimeError(lines[-1] if lines else f"exit code {done.returncode}")
-    return next((line for line in reversed(done.stdout.splitlines()) if line.startswith("{")), "")
+    return done.stdout.splitlines()
 
 
 def measure(settings: Settings) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def swiglu(gate: Tensor, up: Tensor | None = None, *, overwrite: bool = False) -
             would.
         overwrite: gate and up are the caller's own and nobody else will read them: a backward that
             does not keep its graph may write their gradients over them, which saves the memory of
-            both. It does so where they are two contiguous tensors that both get a gradient.
+            both. It does so where they are two contiguous tensors, no leaves, that both get a gradient.
 
     Returns:
         ``[..., I]``, rounded once. Dense inputs keep their strides. Only the inputs are saved for
@@ -76,8 +76,8 @@ class _SwiGLU(torch.autograd.Function):
 
 
 def _are_writable(gate: Tensor, up: Tensor | None) -> bool:
-    if torch.compiler.is_compiling() or keeps_graph() or up is None:
-        return False
+    if torch.compiler.is_compiling() or keeps_graph() or up is None or gate.is_leaf or up.is_leaf:
+        return False  # a leaf is somebody's, and its gradient must not lie in its memory
     return gate.is_contiguous() and up.is_contiguous() and gate.untyped_storage()._cdata != up.untyped_storage()._cdata
 
 

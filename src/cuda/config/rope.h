@@ -11,7 +11,8 @@ inline constexpr int kRopeHeads = 4;      // that a thread has on their way at a
 
 /// How rope covers [batch, tokens, heads, slots]: a slot is one vector of pairs, or of copied
 /// features. blockDim = (slots, q_rows + k_rows, tokens), gridDim = (blocks, batches,
-/// batch_groups); threads keep a slot's angles and walk over heads of q or of k.
+/// batch_groups); threads read a slot's angles for every kRopeHeads heads of q or of k that they
+/// have.
 struct RopeLaunch {
   int slots = 1;  // at most 32: the kernel loops over the others
   int q_rows = 1;
@@ -24,7 +25,7 @@ struct RopeLaunch {
   friend bool operator==(const RopeLaunch&, const RopeLaunch&) = default;
 };
 
-/// kRopeHeads heads per thread, so that angles are read once for them: fewer where that would leave
+/// kRopeHeads heads per thread, for which angles are read once: fewer where that would leave
 /// a token with less than a warp, more where a block would not hold it.
 constexpr RopeLaunch choose_rope_launch(std::int64_t batch, std::int64_t tokens,
                                         std::int64_t q_heads, std::int64_t k_heads,

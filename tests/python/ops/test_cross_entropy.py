@@ -493,6 +493,59 @@ def test_row_counts(device: str, rows: int) -> None:
         assert torch.equal(first, second)
 
 
+def many_rows(rows: int, classes: int, device: str) -> tuple[Tensor, Tensor]:
+    """Logits of which blocks on a GPU see several rows each, and labels: at both ends and at seams, and runs of rows
+    that do not count, at the first and the last one too."""
+    generator = torch.Generator().manual_seed(1)
+    logits = torch.randn(rows, classes, generator=generator).to(device)
+    labels = torch.randint(classes, (rows,), generator=generator)
+    seams = [0, 1, 7, 8, 255, 256, 2047, 2048, classes // 2, classes - 9, classes - 8, classes - 2, classes - 1]
+    for i, column in enumerate(seams):
+        labels[3 + i :: 2 * len(seams)] = min(column, classes - 1)
+    for first, last in ((0, 1), (10, 11), (20, 22), (rows // 3, rows // 2), (rows - 1, rows)):
+        labels[first:last] = IGNORED
+    return logits, labels.to(device)
+
+
+@on_devices
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("classes", [2049, 5003, 50257])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_many_rows_some_ignored(device: str, dtype: torch.dtype, classes: int, smoothing: float) -> None:
+    logits, labels = many_rows(2000 if device == "cuda" else 70, classes, device)
+    logits = logits.to(dtype).requires_grad_()
+    out = tigon.cross_entropy(logits, labels, label_smoothing=smoothing, return_token_accuracy=smoothing > 0)
+    ours = out.loss if smoothing > 0 else out
+    reference = logits.detach().double().requires_grad_()
+    theirs = F.cross_entropy(reference, labels, label_smoothing=smoothing)
+    torch.testing.assert_close(ours.double(), theirs, rtol=1e-6, atol=1e-6)
+    if smoothing > 0:
+        counted = labels != IGNORED
+        right = (logits.detach().float().argmax(-1) == labels)[counted].float().mean()
+        torch.testing.assert_close(out.token_accuracy, right)
+    (a,) = torch.autograd.grad(ours, logits)
+    (b,) = torch.autograd.grad(theirs, reference)
+    assert not a[labels == IGNORED].any()
+    torch.testing.assert_close(a.double(), b, rtol=max(1e-5, torch.finfo(dtype).eps), atol=1e-8)
+
+
+@on_devices
+def test_many_rows_in_place_of_their_logits(device: str) -> None:
+    """The head's own logits are overwritten by their gradient."""
+    rows = 1500 if device == "cuda" else 90
+    _, labels = many_rows(rows, 5003, device)
+    generator = torch.Generator().manual_seed(2)
+    x, weight = (torch.randn(n, 32, generator=generator).to(device) for n in (rows, 5003))
+    x.requires_grad_()
+    loss = tigon.linear_cross_entropy(x, weight, labels, chunk_rows=1000)
+    wide = x.detach().double().requires_grad_()
+    theirs = F.cross_entropy(F.linear(wide, weight.double()), labels)
+    torch.testing.assert_close(loss.double(), theirs, rtol=1e-5, atol=1e-5)
+    (a,) = torch.autograd.grad(loss, x)
+    (b,) = torch.autograd.grad(theirs, wide)
+    torch.testing.assert_close(a.double(), b, rtol=1e-4, atol=1e-7)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     ("rows", "classes", "dtype"),

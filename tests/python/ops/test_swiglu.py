@@ -108,6 +108,14 @@ class TestOverwrite:
         y.sum().backward()
         assert all(torch.equal(leaf.grad, 2 * g) for leaf, g in zip(leaves, first, strict=True))  # type: ignore[arg-type]
 
+    def test_leaves_are_left_alone(self, device: str) -> None:
+        gate, up = (torch.randn(4, 64, device=device).requires_grad_() for _ in range(2))
+        before = gate.detach().clone()
+        tigon.swiglu(gate, up, overwrite=True).sum().backward()
+        assert torch.equal(gate, before)
+        assert gate.grad is not None
+        assert gate.grad.data_ptr() != gate.data_ptr()
+
     def test_who_else_saved_it_hears_of_it(self, device: str) -> None:
         gate, up = (torch.randn(4, 64, device=device).requires_grad_() for _ in range(2))
         squashed = gate.tanh()  # tanh's backward wants its result

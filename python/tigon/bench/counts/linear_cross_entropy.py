@@ -38,18 +38,6 @@ def bytes_moved(shape: Shape, dtype: torch.dtype, chunk_rows: int, *, trainable:
     return logits + weight + sums
 
 
-def bytes_moved_in_tiles(shape: Shape, dtype: torch.dtype, tile_cols: int) -> int:
-    """The same for a trained head in tiles: logits are written and read once more where they are computed again, and
-    read and written once more where they leave dweight's memory; each tile reads and writes the float32 sum of dx."""
-    rows, hidden, vocab = shape
-    tiles = -(-vocab // tile_cols)
-    again = _columns_again(shape, tile_cols)
-    logits = (6 * vocab + again) * rows * dtype.itemsize
-    weight = (3 * vocab + again) * hidden * dtype.itemsize
-    x = 3 * tiles * rows * hidden * dtype.itemsize
-    return logits + weight + x + 2 * tiles * rows * hidden * 4
-
-
 def bytes_held(
     shape: Shape,
     dtype: torch.dtype,
