@@ -89,6 +89,26 @@ def test_a_peer_that_is_wrong_is_named() -> None:
     assert said[0].startswith("wrong: softmax 4×8 float32: its result is 1.0e-02 from Tigon's")
 
 
+def test_no_peer_stands_in_for_tigon() -> None:
+    """Where Tigon fails there is nothing to compare with, however wrong a peer is."""
+
+    def broken(*_: torch.Tensor) -> torch.Tensor:
+        raise ValueError("no such kernel")
+
+    said: list[str] = []
+    tables = {"tigon": {"softmax": broken}, "wrong": {"softmax": lambda x: x.softmax(-1) * 1.01}, "eager": peers.EAGER}
+    rows = rows_of("softmax", (4, 8), tables, said)
+    assert said == ["tigon: softmax 4×8 float32: ValueError: no such kernel"]
+    assert {row["variant"]: row["apart"] for row in rows} == {"wrong": None, "eager": None}
+
+
+@pytest.mark.parametrize(("printed", "last"), [([], "none"), (["loading", "bye"], "bye")])
+def test_a_process_that_prints_no_row_is_said_to_have_none(printed: list[str], last: str) -> None:
+    with pytest.raises(RuntimeError, match=f"it ended without a row; its last line: {last}"):
+        step._row(printed)
+    assert step._row([*printed, '{"tok_s": 1.0}', "bye"]) == {"tok_s": 1.0}
+
+
 def test_a_result_without_numbers_is_named_and_stays_json() -> None:
     said: list[str] = []
     tables = {"tigon": peers.tables([], said.append)["tigon"], "nan": {"softmax": lambda x: x.softmax(-1) * math.nan}}
