@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shlex
 import sys
@@ -68,10 +69,12 @@ def train(argv: Sequence[str]) -> tuple[Path | None, int]:
 
 
 def _leave_process_group() -> None:
-    """Its threads abort a process that ends while they run, which happens to one that is done before the others."""
+    """Its threads abort a process that ends while they run, which happens to one that is done before the others. They
+    end when nobody holds the group any more: it is destroyed after the trainer, which lies in a cycle of references."""
     import torch.distributed as dist
 
     if dist.is_available() and dist.is_initialized():
+        gc.collect()
         dist.destroy_process_group()
 
 

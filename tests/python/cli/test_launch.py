@@ -163,6 +163,7 @@ def test_a_terminal_has_a_bar_in_its_encoding(model_dir: Path, data: Path, tmp_p
 
 NO_LABELS = '''
 """Rank 0 has nothing to learn from; rank 1 has. One step, then every rank prints its weights' digest."""
+import gc
 import sys
 import torch
 import tiny_chat as tiny
@@ -188,6 +189,8 @@ trainer._get_train_sampler = lambda *_: torch.utils.data.SequentialSampler(sampl
 trainer.train()
 if hf.process_index == 0:
     torch.save({"loss": trainer.state.log_history[0]["loss"], "weights": trainer.model.state_dict()}, sys.argv[2])
+del trainer  # which holds the group, in a cycle of references
+gc.collect()
 if torch.distributed.is_initialized():
     torch.distributed.destroy_process_group()  # its threads must not outlive the interpreter
 '''
