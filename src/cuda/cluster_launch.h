@@ -12,9 +12,9 @@ namespace tigon::cuda {
 /// current device. Kernels whose blocks stay ask how many are resident() and run no more.
 class ClusterLaunch {
  public:
-  ClusterLaunch(dim3 threads, int cluster, std::size_t shared_bytes, cudaStream_t stream)
+  ClusterLaunch(unsigned threads, int cluster, std::size_t shared_bytes, cudaStream_t stream)
       : cluster_(static_cast<unsigned>(cluster)) {
-    config_.blockDim = threads;
+    config_.blockDim = dim3(threads);
     config_.dynamicSmemBytes = shared_bytes;
     config_.stream = stream;
     attribute_.id = cudaLaunchAttributeClusterDimension;

@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kLogitThreads,
     if (!label.counts) {
       if (first) RowLoss{}.write(p, row, label, 0.0F, 0.0F);
       if (out == nullptr) continue;
-      held.for_each_column(out, [&](auto width, int, T* to) {
+      held.for_each_column(out, [&](auto width, T* to) {
         const float zeros[width.value] = {};
         store_streaming(to, zeros);
       });
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kLogitThreads,
     RowSummary parts[Cluster::kSlots / kWarp];
     RowSummary mine[1] = {held.summarise(scale2)};
     if constexpr (kStatistics) {
-      held.visit(out, [&](auto, int, T*, const auto& v) {
+      held.visit(out, [&](auto, T*, const auto& v) {
         for (const float element : v) mine[0].total += element;
       });
       mine[0].beaten = held.beats(edges.z_label, target) ? 1.0F : 0.0F;
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kLogitThreads,
     const float softmax = g.factor * __fdividef(g.softmax, all.sum) * exponent.correction();
     const float smooth = g.factor * g.smooth;
     exponent.with([&](auto of) {
-      held.visit(out, [&](auto width, int, T* to, auto& v) {
+      held.visit(out, [&](auto width, T* to, auto& v) {
 #pragma unroll
         for (int i = 0; i < width.value; ++i) {
           v[i] = softmax * fast_exp2(of(v[i]));
@@ -168,7 +168,7 @@ bool launch_held_cross_entropy(const Context& ctx, const CrossEntropyForward& p)
       if (launch.threads == 0) return;
       const bool statistics = p.correct || in.label_smoothing > 0.0F;
       const auto kernel = statistics ? forward_held<T, N, true> : forward_held<T, N, false>;
-      ClusterLaunch config(dim3(launch.threads), launch.cluster,
+      ClusterLaunch config(static_cast<unsigned>(launch.threads), launch.cluster,
                            most > 1 ? RowAhead<T, N>::bytes(launch.threads) : 0,
                            static_cast<cudaStream_t>(ctx.stream));
       std::int64_t clusters = in.rows.count;

@@ -63,8 +63,7 @@ int resident_clusters(const void* kernel, const cudaLaunchConfig_t& config, int 
   using Key = std::tuple<const void*, int, unsigned, unsigned, std::size_t>;
   static std::mutex mutex;
   static std::map<Key, int> known;
-  const unsigned threads = config.blockDim.x * config.blockDim.y * config.blockDim.z;
-  const Key key(kernel, device, config.gridDim.x, threads, config.dynamicSmemBytes);
+  const Key key(kernel, device, config.gridDim.x, config.blockDim.x, config.dynamicSmemBytes);
   const std::lock_guard lock(mutex);
   const auto found = known.find(key);
   if (found != known.end()) return found->second;
@@ -72,7 +71,7 @@ int resident_clusters(const void* kernel, const cudaLaunchConfig_t& config, int 
   int clusters = 0;
   if (config.numAttrs == 0) {  // blocks alone
     check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-              &clusters, kernel, static_cast<int>(threads), config.dynamicSmemBytes),
+              &clusters, kernel, static_cast<int>(config.blockDim.x), config.dynamicSmemBytes),
           "occupancy");
     clusters *= multiprocessors(device);
   } else if (cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) != cudaSuccess) {

@@ -34,12 +34,6 @@ __device__ __forceinline__ void for_each_row(std::int64_t rows, Body body) {
     body(row, first);
 }
 
-/// One row of a view known to hold T.
-template <class T>
-__device__ __forceinline__ T* row_of(const RowView& view, const RowSpace& rows, std::int64_t row) {
-  return static_cast<T*>(view.data) + view.offset(rows, row);
-}
-
 template <class T, int N, class Act>
 __global__ void __launch_bounds__(256) glu_forward(const GluForward p, const Act act) {
   for_each_row<N>(p.rows.count, [&](std::int64_t row, std::int64_t first) {

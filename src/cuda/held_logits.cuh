@@ -275,19 +275,18 @@ class HeldLogits {
     }
   }
 
-  /// Calls f(std::integral_constant<int, W>, col, to) for all W = N or 1 elements that are there;
-  /// to: where they belong in the row `out`.
+  /// Calls f(std::integral_constant<int, W>, to) for all W = N or 1 elements that are there; to:
+  /// where they belong in the row `out`.
   template <class F>
   __device__ __forceinline__ void for_each_column(T* out, F&& f) const {
     T* const to = out + first_;
 #pragma unroll
     for (int k = 0; k < kLogitVectors; ++k)
-      if (k < count_)
-        f(std::integral_constant<int, N>(), first_ + k * kWarp * N, to + k * kWarp * N);
-    if (edge_column_ >= 0) f(std::integral_constant<int, 1>(), edge_column_, out + edge_column_);
+      if (k < count_) f(std::integral_constant<int, N>(), to + k * kWarp * N);
+    if (edge_column_ >= 0) f(std::integral_constant<int, 1>(), out + edge_column_);
   }
 
-  /// The same with a copy of the elements: f(width, col, to, z).
+  /// The same with a copy of the elements: f(width, to, z).
   template <class F>
   __device__ __forceinline__ void visit(T* out, F&& f) {
     T* const to = out + first_;
@@ -297,11 +296,11 @@ class HeldLogits {
       float z[N];
       held_[k].keep_packed();
       held_[k].get(z);
-      f(std::integral_constant<int, N>(), first_ + k * kWarp * N, to + k * kWarp * N, z);
+      f(std::integral_constant<int, N>(), to + k * kWarp * N, z);
     }
     if (edge_column_ < 0) return;
     float z[1] = {edge_};
-    f(std::integral_constant<int, 1>(), edge_column_, out + edge_column_, z);
+    f(std::integral_constant<int, 1>(), out + edge_column_, z);
   }
 
   /// Whether this column is among these.

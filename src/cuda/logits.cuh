@@ -13,11 +13,6 @@ __device__ __forceinline__ float& at_row(const RowView& view, const RowSpace& ro
   return static_cast<float*>(view.data)[view.offset(rows, row)];
 }
 
-template <class T>
-__device__ __forceinline__ T* row_of(const RowView& view, const RowSpace& rows, std::int64_t row) {
-  return static_cast<T*>(view.data) + view.offset(rows, row);
-}
-
 /// What a thread knows of the label of its row; rows past the end count as ignored.
 struct Label {
   std::int64_t value;

@@ -101,14 +101,6 @@ struct Vector {
   __device__ __forceinline__ void store(T* p) const { *reinterpret_cast<Words*>(p) = words; }
 
   /// For what is not read again soon: evicted first, so that L2 keeps what is.
-  __device__ __forceinline__ void load_streaming(const T* p) {
-    if constexpr (kBytes == 16) {
-      const uint4 w = __ldcs(reinterpret_cast<const uint4*>(p));
-      words = {w.x, w.y, w.z, w.w};
-    } else {
-      load(p);
-    }
-  }
   __device__ __forceinline__ void store_streaming(T* p) const {
     if constexpr (kBytes == 16)
       __stcs(reinterpret_cast<uint4*>(p),
@@ -267,6 +259,12 @@ __device__ __forceinline__ void load_or(const RowView& view, float value, std::i
 template <int N>
 __device__ __forceinline__ std::int64_t along(const RowView& view, std::int64_t col) {
   return N > 1 ? col : col * view.col_stride;
+}
+
+/// One row of a view known to hold T.
+template <class T>
+__device__ __forceinline__ T* row_of(const RowView& view, const RowSpace& rows, std::int64_t row) {
+  return static_cast<T*>(view.data) + view.offset(rows, row);
 }
 
 /// A view known to hold T: the stream a kernel is templated on.

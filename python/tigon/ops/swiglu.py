@@ -78,7 +78,11 @@ class _SwiGLU(torch.autograd.Function):
 def _are_writable(gate: Tensor, up: Tensor | None) -> bool:
     if torch.compiler.is_compiling() or keeps_graph() or up is None or gate.is_leaf or up.is_leaf:
         return False  # a leaf is somebody's, and its gradient must not lie in its memory
-    return gate.is_contiguous() and up.is_contiguous() and gate.untyped_storage()._cdata != up.untyped_storage()._cdata
+    return (
+        gate.is_contiguous()
+        and up.is_contiguous()
+        and gate.untyped_storage().data_ptr() != up.untyped_storage().data_ptr()
+    )
 
 
 @fake("swiglu_forward")
